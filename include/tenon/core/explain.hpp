@@ -1,0 +1,45 @@
+// A violation as a sentence, and as the exception that carries it at run time.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/core/error.hpp>
+#include <tenon/core/law.hpp>
+#include <string>
+
+namespace tenon::inline v0 {
+
+namespace detail {
+inline std::string sentence_of(violation const& v) {
+    auto const show = [](operand o) { return std::string(name_of(o.what)) + " = " + std::to_string(o.value); };
+    std::string text(law_table[static_cast<std::size_t>(v.which)].sentence);
+    if (!v) return text;
+    text += (v.which >= law::plan_is_not_empty ? "; part " : "; stage ") + std::to_string(v.stage);
+    if (v.left.what != quantity::nothing) text += ": " + show(v.left);
+    if (v.right.what != quantity::nothing) text += ", " + show(v.right);
+    for (int i = 0; i < v.instead.count; ++i) {
+        text += i == 0 ? "; " + std::string(name_of(v.right.what)) + " = " : i + 1 == v.instead.count ? " or " : ", ";
+        text += std::to_string(v.instead.value[static_cast<std::size_t>(i)]);
+    }
+    return v.instead.count == 0 ? text : text + " would do";
+}
+}  // namespace detail
+
+/// "heads_divide_over_ranks: heads divide evenly over a stage's ranks; stage 1: heads = 30, ranks = 4; ranks = 1, 2 or 3 would do"
+inline std::string explain(violation const& v) { return std::string(name_of(v.which)) + ": " + detail::sentence_of(v); }
+
+/// A graph or plan that breaks a law, at run time. `why()` is the value that the compiler would have printed.
+class graph_error : public refusal {
+public:
+    explicit graph_error(violation const& v) : refusal(name_of(v.which), detail::sentence_of(v)), violation_(v) {}
+    violation const& why() const noexcept { return violation_; }
+
+private:
+    violation violation_;
+};
+
+namespace detail {
+inline void require(violation const& v) {
+    if (v) raise(graph_error(v));
+}
+}  // namespace detail
+
+}  // namespace tenon::inline v0

@@ -1,0 +1,174 @@
+// What a graph costs, rank by rank: bytes held, arithmetic done, bytes moved. Read from the lowered graph; every
+// figure is a constant expression, and each asks for one rank, device or seam, so that no evaluation grows with the model.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/core/dtype.hpp>
+#include <tenon/graph/lower.hpp>
+#include <cstdint>
+
+namespace tenon::inline v0 {
+
+/// A rank of a graph: numbered stage by stage, in the order that each stage names its devices.
+struct rank_index { int value = 0; };
+
+/// Whether a tensor takes the format that the loader asks for. Projections and an untied head do; a table that is looked up,
+/// norms and biases stay as the checkpoint stores them.
+constexpr bool takes_weight_format(role what, bool tied) {
+    switch (what) {
+        case role::q: case role::k: case role::v: case role::o: case role::gate: case role::up: case role::down: return true;
+        case role::head: return !tied;
+        default: return false;
+    }
+}
+
+/// Bytes of one element as a rank holds it: bf16 matrices two, everything else float32.
+constexpr int held_bytes(tensor const& t, weights format, dtype stored, bool tied) {
+    if (!t.is_matrix()) return 4;
+    bool const converts = takes_weight_format(t.what, tied) && format != weights::stored;
+    if (converts) return format == weights::bf16 ? 2 : 4;
+    return stored == dtype::bf16 ? 2 : 4;
+}
+
+/// The cost of a graph for one format of its weights. Bytes, operations and messages are signed 64-bit counts.
+class cost_view {
+public:
+    constexpr cost_view(graph_view graph, weights format, dtype stored) : graph_(graph), format_(format), stored_(stored) {}
+
+    constexpr int ranks() const {
+        int n = 0;
+        for (stage_traits const& s : graph_.stages) n += s.ranks();
+        return n;
+    }
+    constexpr device_id device_of(rank_index r) const {
+        place const p = find(r);
+        return graph_.stages[p.stage].devices[p.member];
+    }
+
+    /// Bytes of weights that a rank holds, without padding.
+    constexpr std::int64_t weight_bytes(rank_index r) const {
+        place const p = find(r);
+        std::int64_t sum = 0;
+        for (tensor const& t : of_stage(p.stage)) {
+            if (shares_embedding(t, p.stage)) continue;
+            sum += elements(t, p) * held_bytes(t, format_, stored_, tied()) * t.layers;
+        }
+        return sum;
+    }
+    /// Bytes of keys and values for one position of one sequence.
+    constexpr std::int64_t kv_bytes_per_position(rank_index r, kv_format = kv_format::f32) const {
+        place const p = find(r);
+        std::int64_t sum = 0;
+        for (tensor const& t : of_stage(p.stage))
+            if (t.what == role::k || t.what == role::v) sum += std::int64_t{4} * t.rows_of(static_cast<int>(p.member)).size() * t.layers;
+        return sum;
+    }
+    /// Bytes of keys and values that a state with room for `positions` holds: whole blocks of 64.
+    constexpr std::int64_t kv_bytes(rank_index r, int positions) const { return kv_bytes_per_position(r) * ((std::int64_t{positions} + 63) / 64 * 64); }
+    /// Bytes of the widest activations of one token: residual, normed, q, k, v, attention, gate and up.
+    constexpr std::int64_t activation_bytes_per_token(rank_index r) const {
+        place const p = find(r);
+        std::int64_t widest = 0, attention = 0, ffn = 0;
+        for (tensor const& t : of_stage(p.stage)) {
+            std::int64_t const rows = t.rows_of(static_cast<int>(p.member)).size();
+            if (t.what == role::q) attention = 2 * rows;
+            if (t.what == role::k || t.what == role::v) attention += rows;
+            if (t.what == role::gate || t.what == role::up) ffn += rows;
+            if (t.what == role::up) widest = widest > attention + ffn ? widest : attention + ffn, ffn = 0;
+            if (t.what == role::head && rows > widest) widest = rows;
+        }
+        return 4 * (widest + 2 * std::int64_t{graph_.config->hidden});
+    }
+    /// Floating-point operations for one token that attends to `context` positions, itself included.
+    constexpr std::int64_t flops_per_token(rank_index r, int context = 1) const {
+        place const p = find(r);
+        std::int64_t sum = 0;
+        for (tensor const& t : of_stage(p.stage)) {
+            if (t.is_matrix() && t.what != role::embed) sum += 2 * elements(t, p) * t.layers;
+            if (t.what == role::q) sum += std::int64_t{4} * t.rows_of(static_cast<int>(p.member)).size() * context * t.layers;
+        }
+        return sum;
+    }
+
+    /// The same for a device: the sum over the ranks that it serves.
+    constexpr std::int64_t weight_bytes(device_index d) const { return over(d, figure::weights, 0); }
+    constexpr std::int64_t kv_bytes_per_position(device_index d) const { return over(d, figure::kv_per_position, 0); }
+    constexpr std::int64_t kv_bytes(device_index d, int positions) const { return over(d, figure::kv, positions); }
+    constexpr std::int64_t flops_per_token(device_index d, int context = 1) const { return over(d, figure::flops, context); }
+
+    /// What one token moves over the seam after stage `s`: every rank of the next stage reads the root's residual.
+    constexpr std::int64_t seam_messages_per_token(int s) const { return graph_.stages[static_cast<std::size_t>(s) + 1].ranks(); }
+    constexpr std::int64_t seam_bytes_per_token(int s) const { return seam_messages_per_token(s) * 4 * graph_.config->hidden; }
+    /// What one token moves inside stage `s`, between its ranks, over all of its joins.
+    constexpr std::int64_t join_messages_per_token(int s) const { return over_joins(s, figure::messages); }
+    constexpr std::int64_t join_bytes_per_token(int s) const { return 4 * over_joins(s, figure::elements); }
+    /// Joins that stage `s` makes for one batch.
+    constexpr std::int64_t joins(int s) const { return over_joins(s, figure::joins); }
+
+private:
+    struct place { std::size_t stage = 0, member = 0; };
+
+    constexpr bool tied() const { return graph_.config->tied; }
+    constexpr place find(rank_index r) const {
+        place p{};
+        int left = r.value;
+        while (left >= graph_.stages[p.stage].ranks()) left -= graph_.stages[p.stage++].ranks();
+        p.member = static_cast<std::size_t>(left);
+        return p;
+    }
+    // A tied table that serves look-up and head of one stage is held once.
+    constexpr bool shares_embedding(tensor const& t, std::size_t stage) const {
+        return t.what == role::head && tied() && graph_.stages[stage].first_layer == 0;
+    }
+    static constexpr std::int64_t elements(tensor const& t, place p) {
+        int const member = static_cast<int>(p.member);
+        return std::int64_t{t.rows_of(member).size()} * t.columns_of(member).size();
+    }
+    // Tensors and nodes stand stage by stage; a binary search keeps a long pipeline cheap to price. No templates here:
+    // clang does not instantiate one in time for a budget that stands inside the graph's own struct.
+    constexpr std::size_t first_of(bool nodes, int stage) const {
+        std::size_t low = 0, high = nodes ? graph_.ir.nodes.size() : graph_.ir.tensors.size();
+        while (low < high) {
+            std::size_t const middle = (low + high) / 2;
+            if ((nodes ? graph_.ir.nodes[middle].stage : graph_.ir.tensors[middle].stage) < stage) low = middle + 1;
+            else high = middle;
+        }
+        return low;
+    }
+    constexpr std::span<tensor const> of_stage(std::size_t stage) const {
+        std::size_t const begin = first_of(false, static_cast<int>(stage));
+        return graph_.ir.tensors.subspan(begin, first_of(false, static_cast<int>(stage) + 1) - begin);
+    }
+    enum class figure : std::uint8_t { weights, kv_per_position, kv, flops, messages, elements, joins };
+    constexpr std::int64_t of(rank_index r, figure f, int count) const {
+        switch (f) {
+            case figure::weights: return weight_bytes(r);
+            case figure::kv_per_position: return kv_bytes_per_position(r);
+            case figure::kv: return kv_bytes(r, count);
+            default: return flops_per_token(r, count);
+        }
+    }
+    constexpr std::int64_t over(device_index d, figure f, int count) const {
+        std::int64_t sum = 0;
+        int r = 0;
+        for (stage_traits const& s : graph_.stages)
+            for (device_id const& id : s.devices) {
+                if (id.index == d.value) sum += of(rank_index{r}, f, count);
+                ++r;
+            }
+        return sum;
+    }
+    constexpr std::int64_t over_joins(int s, figure f) const {
+        std::int64_t sum = 0;
+        for (std::size_t i = first_of(true, s), end = first_of(true, s + 1); i < end; ++i) {
+            node const& n = graph_.ir.nodes[i];
+            if (n.what == op::join) sum += (f == figure::messages ? n.messages : f == figure::elements ? n.elements : 1) * n.layers;
+        }
+        return sum;
+    }
+
+    graph_view graph_;
+    weights format_;
+    dtype stored_;
+};
+
+}  // namespace tenon::inline v0

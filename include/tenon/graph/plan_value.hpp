@@ -1,0 +1,127 @@
+// A plan that owns its parts, for run time: read from text, from an owner list, or from a count of pipeline stages; and
+// the graph that it means for a model, lowered. The constexpr twins are in graph/plan.hpp and graph/graph.hpp.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/core/explain.hpp>
+#include <tenon/graph/cost.hpp>
+#include <tenon/graph/lower.hpp>
+#include <tenon/graph/plan.hpp>
+#include <tenon/graph/resolve.hpp>
+#include <tenon/graph/spell.hpp>
+#include <tenon/graph/validate.hpp>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tenon::inline v0 {
+
+namespace plan {
+struct value {
+    std::vector<part> parts;
+    std::vector<device_id> devices;
+    operator view() const { return {parts, devices}; }
+};
+
+/// Reads a plan. Throws graph_error with the character where it breaks.
+inline value parse(std::string_view text) {
+    extent const room = measure(text);
+    value v{std::vector<part>(room.parts), std::vector<device_id>(room.devices)};
+    tenon::v0::detail::require(read(text, v.parts, v.devices));
+    return v;
+}
+
+/// One device for every layer, in layer order; neighbours on one device are one stage. A device may come again later.
+/// Throws graph_error for an empty list and a negative index; that the count is the model's is checked when it is resolved.
+inline value owners(std::span<int const> list) {
+    using tenon::v0::detail::require;
+    if (list.empty()) require({law::owners_name_every_layer, 0, {quantity::layers, 1}, {quantity::owners, 0}, {}});
+    value v;
+    for (std::size_t layer = 0; layer < list.size(); ++layer) {
+        int const l = static_cast<int>(layer);
+        if (list[layer] < 0) require({law::device_index_is_positive, l, {quantity::layer, l}, {quantity::device, list[layer]}, {}});
+        if (layer > 0 && list[layer] == list[layer - 1]) {
+            v.parts.back().last_layer = l;
+            continue;
+        }
+        v.parts.push_back({l, l, static_cast<int>(v.devices.size()), 1, {.by_default = true}});
+        v.devices.push_back({device_kind::bare, list[layer]});
+    }
+    return v;
+}
+inline value owners(std::initializer_list<int> list) { return owners(std::span<int const>(list.begin(), list.size())); }
+
+/// A pipeline cut where the caller says: `cuts` are the first layers of the second and later stages. One device a stage.
+inline value pipeline(std::span<int const> cuts, int layers) {
+    using tenon::v0::detail::require;
+    int const stages = static_cast<int>(cuts.size()) + 1;
+    if (stages < 2 || stages > layers) require({law::pipeline_stages_fit, 0, {quantity::layers, layers}, {quantity::stages, stages}, {}});
+    value v;
+    int first = 0;
+    for (int s = 0; s < stages; ++s) {
+        int const next = s + 1 < stages ? cuts[static_cast<std::size_t>(s)] : layers;
+        if (next <= first || next > layers || (s + 1 < stages && next == layers))
+            require({law::pipeline_cuts_increase, s, {quantity::first_layer, first}, {quantity::cut, next}, {}});
+        v.parts.push_back({first, next - 1, s, 1, {.by_default = true}});
+        v.devices.push_back({device_kind::bare, s});
+        first = next;
+    }
+    return v;
+}
+inline value pipeline(std::initializer_list<int> cuts, int layers) { return pipeline(std::span<int const>(cuts.begin(), cuts.size()), layers); }
+
+/// An even pipeline: stage s begins at layer floor(s layers / stages).
+inline value pipeline(int stages, int layers) {
+    if (stages < 2 || stages > layers)
+        tenon::v0::detail::require({law::pipeline_stages_fit, 0, {quantity::layers, layers}, {quantity::stages, stages}, {}});
+    std::vector<int> cuts;
+    for (int s = 1; s < stages; ++s) cuts.push_back(static_cast<int>(static_cast<long long>(s) * layers / stages));
+    return pipeline(std::span<int const>(cuts), layers);
+}
+}  // namespace plan
+
+/// A graph made at run time: what a graph type's constants are, in memory of its own. Immovable, because its parts refer to each other.
+class dynamic_graph {
+public:
+    /// Checks the plan against the model and lowers it. Throws graph_error, before anything is read or built.
+    dynamic_graph(model_config const& config, plan::view p, device_kind loader = device_kind::cpu) : config_(config), devices_(p.devices.size()) {
+        detail::require(plan::settle_devices(p, loader, devices_));
+        std::vector<int> scratch(p.parts.size());
+        stages_.resize(plan::most_stages(p.parts.size()));
+        std::size_t count = 0;
+        detail::require(plan::resolve(p, devices_, config_.layers, scratch, stages_, count));
+        stages_.resize(count);
+        detail::require(validate(config_, stages_));
+        lower(config_, stages_, *this);
+    }
+    dynamic_graph(dynamic_graph const&) = delete;
+    dynamic_graph& operator=(dynamic_graph const&) = delete;
+
+    graph_view view() const { return {&config_, stages_, ir()}; }
+    ir_view ir() const { return {nodes_, tensors_, edges_}; }
+    cost_view cost(weights format, dtype stored = dtype::f32) const { return {view(), format, stored}; }
+    std::string plan() const { return spelled(device_kind::cpu); }
+    std::string spelled(device_kind loader) const {
+        struct sink {
+            std::string text;
+            void put(char c) { text += c; }
+        } out;
+        detail::spell_plan(stages_, loader, out);
+        return out.text;
+    }
+
+    int add(tensor const& x) { tensors_.push_back(x); return static_cast<int>(tensors_.size()) - 1; }
+    int add(node const& x) { nodes_.push_back(x); return static_cast<int>(nodes_.size()) - 1; }
+    void add(edge const& x) { edges_.push_back(x); }
+
+private:
+    model_config config_;
+    std::vector<device_id> devices_;
+    std::vector<stage_traits> stages_;
+    std::vector<node> nodes_;
+    std::vector<tensor> tensors_;
+    std::vector<edge> edges_;
+};
+
+}  // namespace tenon::inline v0

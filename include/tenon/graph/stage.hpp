@@ -1,0 +1,85 @@
+// One stage of a graph: a range of layers, a device group, a sharding and a boundary, as a type and as values.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/boundary/boundary.hpp>
+#include <tenon/device/concept.hpp>
+#include <tenon/shard/shard.hpp>
+#include <span>
+#include <type_traits>
+
+namespace tenon::inline v0 {
+
+/// A contiguous inclusive range of layers.
+template <int First, int Last>
+struct layers {
+    static constexpr int first_layer = First, last_layer = Last;
+};
+
+/// What the validator reads of a stage; every stage type publishes one as `traits`.
+struct stage_traits {
+    int first_layer = 0, last_layer = 0;  ///< inclusive
+    std::span<device_id const> devices{};  ///< one rank each; the first is the root's
+    rules cuts{.by_default = true};
+    boundary_traits crossing{};
+    int most_ranks = most_ranks_of_a_stage;  ///< what the backend allows; 0: the program has no such backend
+
+    constexpr int ranks() const { return static_cast<int>(devices.size()); }
+    constexpr int layer_count() const { return last_layer - first_layer + 1; }
+};
+
+/// What `by_default` means on a stage of that many ranks.
+constexpr rules effective(rules r, int ranks) {
+    if (!r.by_default) return r;
+    return {.tensor = ranks > 1};
+}
+
+namespace detail {
+template <class P>
+inline constexpr bool is_layers = requires { P::first_layer; P::last_layer; };
+template <class P>
+inline constexpr bool is_policy = device::policy<P> || shard::policy<P> || boundary::policy<P>;
+
+// The one policy of its sort, or the plain one: a fold over an overloaded operator, not a recursion over the pack.
+template <class P>
+struct tagged { using type = P; };
+template <class P, class Q>
+constexpr std::type_identity<P> operator|(std::type_identity<P>, std::type_identity<Q>) { return {}; }
+template <class Q>
+constexpr std::type_identity<Q> operator|(std::type_identity<void>, std::type_identity<Q>) { return {}; }
+template <template <class> class Is, class Default, class... P>
+constexpr auto pick() {
+    if constexpr ((Is<P>::value || ...))
+        return (... | std::type_identity<std::conditional_t<Is<P>::value, tagged<P>, void>>{});
+    else
+        return std::type_identity<tagged<Default>>{};
+}
+
+template <class P> struct is_device : std::bool_constant<device::policy<P>> {};
+template <class P> struct is_shard : std::bool_constant<shard::policy<P>> {};
+template <class P> struct is_boundary : std::bool_constant<boundary::policy<P>> {};
+}  // namespace detail
+
+/// A stage: its layers, then a device policy, a sharding policy and a boundary policy in any order. A policy left out is
+/// the plain one: device 0 of the CPU backend, whole on one rank or `tensor` on several, the residual stream in float32.
+template <class Layers, class... Policies>
+struct stage {
+    static_assert(detail::is_layers<Layers>, "a stage begins with its layers: stage<layers<First, Last>, ...>");
+    static_assert((detail::is_policy<Policies> && ...), "after its layers a stage takes a device, a shard and a boundary policy, nothing else");
+    static_assert((0 + ... + device::policy<Policies>) <= 1, "a stage has one device policy, which may name several devices");
+    static_assert((0 + ... + shard::policy<Policies>) <= 1, "a stage has one shard policy; compose several with shard::both<>");
+    static_assert((0 + ... + boundary::policy<Policies>) <= 1, "a stage has one boundary policy");
+
+    using device_policy = typename decltype(detail::pick<detail::is_device, device::cpu<0>, Policies...>())::type::type;
+    using shard_policy = typename decltype(detail::pick<detail::is_shard, shard::by_default, Policies...>())::type::type;
+    using boundary_policy = typename decltype(detail::pick<detail::is_boundary, boundary::residual<>, Policies...>())::type::type;
+
+    static constexpr stage_traits traits{Layers::first_layer, Layers::last_layer, device_policy::devices, shard_policy::cuts,
+                                         boundary_policy::crossing, device_policy::most_ranks};
+};
+
+template <class S>
+concept stage_type = requires {
+    { S::traits } -> std::convertible_to<stage_traits>;
+};
+
+}  // namespace tenon::inline v0

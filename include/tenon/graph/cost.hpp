@@ -34,6 +34,9 @@ class cost_view {
 public:
     constexpr cost_view(graph_view graph, weights format, dtype stored) : graph_(graph), format_(format), stored_(stored) {}
 
+    constexpr weights format() const { return format_; }  ///< the format that the figures are for
+    constexpr dtype stored() const { return stored_; }    ///< what the checkpoint holds
+
     constexpr int ranks() const {
         int n = 0;
         for (stage_traits const& s : graph_.stages) n += s.ranks();

@@ -31,6 +31,7 @@ struct part {
 struct view {
     std::span<part const> parts{};
     std::span<device_id const> devices{};
+    int owners = 0;  ///< of a plan made from an owner list, its length; every layer of the model must be in it
     constexpr std::span<device_id const> devices_of(part const& p) const {
         return devices.subspan(static_cast<std::size_t>(p.first_device), static_cast<std::size_t>(p.device_count));
     }
@@ -185,7 +186,7 @@ struct fixed {
     std::array<part, Parts> parts{};
     std::array<device_id, Devices> devices{};
     violation broken{};
-    constexpr operator view() const { return {parts, devices}; }
+    constexpr operator view() const { return {parts, devices, 0}; }
 };
 
 /// Text as a template argument.

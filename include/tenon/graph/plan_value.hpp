@@ -21,13 +21,14 @@ namespace plan {
 struct value {
     std::vector<part> parts;
     std::vector<device_id> devices;
-    operator view() const { return {parts, devices}; }
+    int owners = 0;  ///< as in `view`
+    operator view() const { return {parts, devices, owners}; }
 };
 
 /// Reads a plan. Throws graph_error with the character where it breaks.
 inline value parse(std::string_view text) {
     extent const room = measure(text);
-    value v{std::vector<part>(room.parts), std::vector<device_id>(room.devices)};
+    value v{std::vector<part>(room.parts), std::vector<device_id>(room.devices), 0};
     tenon::v0::detail::require(read(text, v.parts, v.devices));
     return v;
 }
@@ -48,6 +49,7 @@ inline value owners(std::span<int const> list) {
         v.parts.push_back({l, l, static_cast<int>(v.devices.size()), 1, {.by_default = true}});
         v.devices.push_back({device_kind::bare, list[layer]});
     }
+    v.owners = static_cast<int>(list.size());
     return v;
 }
 inline value owners(std::initializer_list<int> list) { return owners(std::span<int const>(list.begin(), list.size())); }

@@ -10,7 +10,7 @@
 
 namespace tenon::inline v0 {
 
-inline constexpr int largest_extent = 1 << 28;  ///< widths, vocabulary, positions: their products stay inside 64 bits
+inline constexpr int largest_extent = 1 << 24;  ///< widths, vocabulary, positions: costs of 256 layers stay inside 64 bits
 
 namespace detail {
 constexpr violation broken_by_extent(int value, int smallest = 1) {
@@ -24,6 +24,11 @@ constexpr violation broken_by_shape(model_config const& c) {
     for (int const extent : {c.layers, c.hidden, c.vocab, c.max_positions})
         if (violation const v = broken_by_extent(extent)) return v;
     if (c.layers > most_layers) return {law::shape_fits, 0, {quantity::layers, c.layers}, {quantity::limit, most_layers}, only(most_layers)};
+    if (c.kind_count < 1) return {law::shape_is_positive, 0, {quantity::extent, c.kind_count}, {quantity::limit, 1}, {}};
+    if (c.kind_count > most_kinds) return {law::shape_fits, 0, {quantity::extent, c.kind_count}, {quantity::limit, most_kinds}, {}};
+    for (int l = 0; l < c.layers; ++l)
+        if (int const k = c.kind_of[static_cast<std::size_t>(l)]; k >= c.kind_count)
+            return {law::shape_fits, 0, {quantity::extent, k}, {quantity::limit, c.kind_count - 1}, {}};
     for (int k = 0; k < c.kind_count; ++k) {
         block_kind const& b = c.kinds[static_cast<std::size_t>(k)];
         for (int const extent : {b.attention.heads, b.attention.kv_heads, b.attention.head_dim, b.ffn.width})
@@ -78,7 +83,8 @@ constexpr violation broken_by_cuts(model_config const& c, stage_traits const& s,
 
 /// As above, with the rank counts that break none of these laws: a remedy that another law refuses is none.
 constexpr violation refused_cuts(model_config const& c, stage_traits const& s, int position) {
-    violation v = broken_by_cuts(c, s, position, s.ranks());
+    violation v = s.ranks() > s.most_ranks ? violation{law::device_serves_ranks, position, {quantity::most_ranks, s.most_ranks}, {quantity::ranks, s.ranks()}, {}}
+                                           : broken_by_cuts(c, s, position, s.ranks());
     if (v && v.right.what == quantity::ranks && v.instead.count == 0)
         for (int ranks = 1; ranks <= s.most_ranks; ++ranks)
             if (!broken_by_cuts(c, s, position, ranks)) v.instead.add(ranks);
@@ -88,7 +94,6 @@ constexpr violation refused_cuts(model_config const& c, stage_traits const& s, i
 constexpr violation broken_by_devices(stage_traits const& s, int position) {
     if (s.devices.empty()) return {law::stage_has_devices, position, {quantity::devices, 0}, {}, {}};
     if (s.most_ranks == 0) return {law::device_is_available, position, {quantity::kind, static_cast<int>(s.devices[0].kind)}, {quantity::device, s.devices[0].index}, {}};
-    if (s.ranks() > s.most_ranks) return {law::device_serves_ranks, position, {quantity::most_ranks, s.most_ranks}, {quantity::ranks, s.ranks()}, only(s.most_ranks)};
     for (std::size_t i = 0; i < s.devices.size(); ++i) {
         if (s.devices[i].index < 0) return {law::device_index_is_positive, position, {quantity::ranks, s.ranks()}, {quantity::device, s.devices[i].index}, {}};
         for (std::size_t j = 0; j < i; ++j)
@@ -98,9 +103,14 @@ constexpr violation broken_by_devices(stage_traits const& s, int position) {
     return {};
 }
 
+/// A seam's two sides agree when both speak this library's schema.
+constexpr violation broken_by_schema(stage_traits const& s, int position) {
+    if (s.crossing.schema == boundary_schema) return {};
+    return {law::seam_schemas_agree, position, {quantity::schema, boundary_schema}, {quantity::schema, s.crossing.schema}, only(boundary_schema)};
+}
+
 constexpr violation broken_by_seam(stage_traits const& before, stage_traits const& after, int position) {
     boundary_traits const a = before.crossing, b = after.crossing;
-    if (a.schema != b.schema) return {law::seam_schemas_agree, position, {quantity::schema, a.schema}, {quantity::schema, b.schema}, only(a.schema)};
     if (a.element != b.element)
         return {law::seam_dtypes_agree, position, {quantity::bytes_per_element, bytes_of(a.element)}, {quantity::bytes_per_element, bytes_of(b.element)}, only(bytes_of(a.element))};
     return {};
@@ -108,9 +118,11 @@ constexpr violation broken_by_seam(stage_traits const& before, stage_traits cons
 
 constexpr violation broken_by_range(model_config const& c, stage_traits const& s, int position, int next) {
     if (s.last_layer < s.first_layer) return {law::layers_run_forward, position, {quantity::first_layer, s.first_layer}, {quantity::last_layer, s.last_layer}, {}};
-    if (s.first_layer < 0 || s.last_layer >= c.layers)
-        return {law::layers_within_model, position, {quantity::layers, c.layers}, {quantity::last_layer, s.last_layer}, only(c.layers - 1)};
-    if (s.first_layer != next) return {law::layers_follow_on, position, {quantity::next_layer, next}, {quantity::first_layer, s.first_layer}, only(next)};
+    remedies const from_next = next <= s.last_layer && s.last_layer < c.layers ? only(next) : remedies{};
+    remedies const to_end = s.first_layer == next && next < c.layers ? only(c.layers - 1) : remedies{};
+    if (s.first_layer < 0) return {law::layers_within_model, position, {quantity::layers, c.layers}, {quantity::first_layer, s.first_layer}, from_next};
+    if (s.last_layer >= c.layers) return {law::layers_within_model, position, {quantity::layers, c.layers}, {quantity::last_layer, s.last_layer}, to_end};
+    if (s.first_layer != next) return {law::layers_follow_on, position, {quantity::next_layer, next}, {quantity::first_layer, s.first_layer}, from_next};
     return {};
 }
 }  // namespace detail
@@ -124,10 +136,11 @@ constexpr violation validate(model_config const& config, std::span<stage_traits 
         if (violation const v = detail::broken_by_range(config, s, position, next)) return v;
         if (violation const v = detail::broken_by_devices(s, position)) return v;
         if (violation const v = detail::refused_cuts(config, s, position)) return v;
-        if (s.crossing.element != dtype::f32)
-            return {law::boundary_keeps_bits, position, {quantity::bytes_per_element, bytes_of(s.crossing.element)}, {quantity::bytes_per_element, 4}, {}};
+        if (violation const v = detail::broken_by_schema(s, position)) return v;
         if (position > 0)
             if (violation const v = detail::broken_by_seam(stages[static_cast<std::size_t>(position - 1)], s, position)) return v;
+        if (s.crossing.element != dtype::f32)
+            return {law::boundary_keeps_bits, position, {quantity::bytes_per_element, bytes_of(s.crossing.element)}, {quantity::bytes_per_element, 4}, {}};
         next = s.last_layer + 1;
         ++position;
     }

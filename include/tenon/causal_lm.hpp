@@ -1,0 +1,53 @@
+// The static way in: a graph type, checked while it compiled, loads a checkpoint and generates.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/checkpoint/config_json.hpp>
+#include <tenon/graph/graph.hpp>
+#include <tenon/runtime/language_model.hpp>
+
+#include <memory>
+#include <string>
+
+namespace tenon::inline v0 {
+
+/// A causal language model split as `Graph` says.
+template <graph_type Graph>
+class causal_lm : public language_model {
+public:
+    /// Loads a Hugging Face directory. Its config.json must describe Graph's model, number for number.
+    ///
+    /// Throws refusal `config_is_the_graphs` when it does not, and whatever the checkpoint breaks by name.
+    template <runtime::policy Runtime = runtime::threads>
+    static causal_lm load(std::string const& directory, Runtime = {}, load_options const& options = {}) {
+        checkpoint::folder const files(directory);
+        require_same(Graph::model::config, checkpoint::read_config(files.config_text(), directory + "/config.json"));
+        return causal_lm(std::make_unique<detail::engine>(Graph::view(), files, options, Runtime::kind));
+    }
+
+private:
+    explicit causal_lm(std::unique_ptr<detail::engine> e) : language_model(std::move(e)) {}
+
+    static void require_same(model_config const& graph, model_config const& file) {
+        if (graph == file) return;
+        auto const differs = [](std::string_view what, auto a, auto b) {
+            if (a != b) detail::refuse("config_is_the_graphs", std::string(what) + " is " + std::to_string(b) + " in the checkpoint and " + std::to_string(a) + " in the graph");
+        };
+        differs("layers", graph.layers, file.layers);
+        differs("hidden", graph.hidden, file.hidden);
+        differs("vocab", graph.vocab, file.vocab);
+        differs("max_positions", graph.max_positions, file.max_positions);
+        differs("rms_epsilon", graph.rms_epsilon, file.rms_epsilon);
+        differs("rope theta", graph.rope.theta, file.rope.theta);
+        differs("tied", static_cast<int>(graph.tied), static_cast<int>(file.tied));
+        block_kind const &a = graph.kinds[0], &b = file.kinds[0];
+        differs("heads", a.attention.heads, b.attention.heads);
+        differs("kv_heads", a.attention.kv_heads, b.attention.kv_heads);
+        differs("head_dim", a.attention.head_dim, b.attention.head_dim);
+        differs("attention bias", static_cast<int>(a.attention.qkv_bias), static_cast<int>(b.attention.qkv_bias));
+        differs("ffn", a.ffn.width, b.ffn.width);
+        differs("ffn bias", static_cast<int>(a.ffn.bias), static_cast<int>(b.ffn.bias));
+        detail::refuse("config_is_the_graphs", "the rope scaling of the checkpoint is not the graph's");
+    }
+};
+
+}  // namespace tenon::inline v0

@@ -1,0 +1,44 @@
+// The dynamic way in: a plan that arrives as text, for a checkpoint that nobody knew when the program was compiled. Shares
+// config, validation, lowering and engine with causal_lm; differs in when the laws are applied.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/checkpoint/config_json.hpp>
+#include <tenon/graph/plan_value.hpp>
+#include <tenon/runtime/language_model.hpp>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace tenon::inline v0 {
+
+/// A causal language model split as a plan says; devices that the plan leaves bare are `Device`s.
+template <template <int...> class Device = device::cpu>
+class dynamic_causal_lm : public language_model {
+public:
+    /// Loads a Hugging Face directory under a plan, which is checked against its config before a weight is read.
+    ///
+    /// Throws graph_error for a broken law, refusal for whatever else is wrong, each by name.
+    template <runtime::policy Runtime = runtime::threads>
+    static dynamic_causal_lm load(std::string const& directory, plan::view plan, Runtime = {}, load_options const& options = {}) {
+        return load(directory, plan, Runtime::kind, options);
+    }
+    static dynamic_causal_lm load(std::string const& directory, plan::view plan, runtime_kind runtime, load_options const& options = {}) {
+        model_config const config = checkpoint::read_config(mapped_config(directory), directory + "/config.json");
+        auto graph = std::make_unique<dynamic_graph>(config, plan, Device<>::kind);
+        checkpoint::folder const files(directory);
+        auto engine = std::make_unique<detail::engine>(graph->view(), files, options, runtime);
+        return dynamic_causal_lm(std::move(graph), std::move(engine));
+    }
+
+    /// The plan as it was understood: every layer named.
+    std::string plan() const { return graph_->spelled(Device<>::kind); }
+
+private:
+    dynamic_causal_lm(std::unique_ptr<dynamic_graph> g, std::unique_ptr<detail::engine> e) : language_model(std::move(e)), graph_(std::move(g)) {}
+    static std::string mapped_config(std::string const& directory) { return std::string(checkpoint::mapped_file(directory + "/config.json").text()); }
+
+    std::unique_ptr<dynamic_graph> graph_;  // the engine's views point here; it ends with close() before this does, and reads no graph after
+};
+
+}  // namespace tenon::inline v0

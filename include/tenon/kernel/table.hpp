@@ -1,0 +1,123 @@
+// The kernels, one table of functions per instruction set. All tables give the same bits; one is faster than the other.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/core/error.hpp>
+#include <tenon/kernel/attention.hpp>
+#include <tenon/kernel/detail/number.hpp>
+#include <tenon/kernel/isa.hpp>
+#include <tenon/kernel/packed_matrix.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDACC__)
+#include <immintrin.h>
+#elif defined(__aarch64__) && defined(__GNUC__) && !defined(__CUDACC__)
+#include <arm_neon.h>
+#endif
+
+namespace tenon::inline v0::kernel {
+
+namespace detail {
+inline constexpr int matmul_rows_at_once = 224;      // rows whose packed activations stay in the second and third cache
+inline constexpr int matmul_stack_floats = 5 * 448;  // of one row tile: five slots of at most 14 x 32 or 6 x 64 or 1 x 128 floats
+}  // namespace detail
+
+/// Floats of scratch for a product of `rows` activations with K = `columns`.
+constexpr std::size_t matmul_scratch_floats(int rows, int columns) {
+    if (rows <= 1) return 0;
+    int const at_once = rows < detail::matmul_rows_at_once ? rows : detail::matmul_rows_at_once;
+    auto const count = static_cast<std::size_t>(at_once);
+    return count * static_cast<std::size_t>(columns) + (count + 3) / 4 * detail::matmul_stack_floats;
+}
+
+/// What one instruction set can do. Strides are in floats; extents as in the law: T rows, H hidden, D head_dim.
+struct table {
+    isa which = isa::portable;
+
+    /// y[m][n] for every output n of panels [first_panel, first_panel + panel_count), n counted from the matrix's first row: the tree over
+    /// S segments of chains over k. Nothing beyond output N is written. `scratch`: matmul_scratch_floats(rows, K) floats; activations are
+    /// packed there once per call, so that a call should span many panels.
+    void (*matmul)(float* y, std::ptrdiff_t y_stride, packed_matrix const& w, float const* x, std::ptrdiff_t x_stride, int rows,
+                   int first_panel, int panel_count, float* scratch) = nullptr;
+
+    /// y = (x * (1 / sqrt(sum(x^2) / n + epsilon))) * gain, row by row. y may be x.
+    void (*rms_norm)(float* y, std::ptrdiff_t y_stride, float const* x, std::ptrdiff_t x_stride, float const* gain, int n, float epsilon,
+                     int rows) = nullptr;
+
+    /// Rotates the halves of every head in place. cosines, sines: (rows, D / 2).
+    void (*rope)(float* x, std::ptrdiff_t stride, int rows, int heads, int head_dim, float const* cosines, float const* sines) = nullptr;
+
+    /// y = silu(gate) * up. y may be gate or up.
+    void (*swiglu)(float* y, float const* gate, float const* up, std::size_t n) = nullptr;
+
+    /// x = x + y.
+    void (*add)(float* x, float const* y, std::size_t n) = nullptr;
+
+    /// y[t] = y[t] + bias.
+    void (*add_bias)(float* y, std::ptrdiff_t stride, float const* bias, int n, int rows) = nullptr;
+
+    /// out = low + high: two sub-trees of a row-parallel product, the lower rank's first. out may be either.
+    void (*add_pair)(float* out, float const* low, float const* high, std::size_t n) = nullptr;
+
+    void (*attention)(attention_call const&) = nullptr;
+
+    /// y = exp(x). y may be x.
+    void (*exp)(float* y, float const* x, std::size_t n) = nullptr;
+
+    /// y = exp(x - max) / sum. y may be x.
+    void (*softmax)(float* y, float const* x, std::size_t n) = nullptr;
+};
+
+}  // namespace tenon::inline v0::kernel
+
+#if defined(__clang__)
+#pragma float_control(precise, on, push)
+#endif
+namespace tenon::inline v0::kernel {
+namespace portable {
+#define TENON_TARGET
+#define TENON_VECTOR <tenon/kernel/detail/vector_portable.inc>
+#define TENON_REGISTERS 0
+#include <tenon/kernel/detail/instruction_set.inc>
+}  // namespace portable
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDACC__)
+namespace avx2 {
+#define TENON_TARGET __attribute__((target("avx2,fma")))
+#define TENON_VECTOR <tenon/kernel/detail/vector_avx2.inc>
+#define TENON_REGISTERS 1
+#include <tenon/kernel/detail/instruction_set.inc>
+}  // namespace avx2
+namespace avx512 {
+#define TENON_TARGET __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")))
+#define TENON_VECTOR <tenon/kernel/detail/vector_avx512.inc>
+#define TENON_REGISTERS 1
+#include <tenon/kernel/detail/instruction_set.inc>
+}  // namespace avx512
+#elif defined(__aarch64__) && defined(__GNUC__) && !defined(__CUDACC__)
+namespace neon {
+#define TENON_TARGET
+#define TENON_VECTOR <tenon/kernel/detail/vector_neon.inc>
+#define TENON_REGISTERS 1
+#include <tenon/kernel/detail/instruction_set.inc>
+}  // namespace neon
+#endif
+
+/// The kernels for one instruction set; refuses what this machine lacks.
+inline table const& table_of(isa i) {
+    if (!supported(i))
+        v0::detail::refuse("isa_is_supported", std::string("this machine does not run ") + std::string(name_of(i)) + "; " +
+                                                   std::string(name_of(best_isa())) + " is the best it has");
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDACC__)
+    if (i == isa::avx2) return avx2::all<isa::avx2>();
+    if (i == isa::avx512) return avx512::all<isa::avx512>();
+#elif defined(__aarch64__) && defined(__GNUC__) && !defined(__CUDACC__)
+    if (i == isa::neon) return neon::all<isa::neon>();
+#endif
+    return portable::all<isa::portable>();
+}
+
+}  // namespace tenon::inline v0::kernel
+#if defined(__clang__)
+#pragma float_control(pop)
+#endif

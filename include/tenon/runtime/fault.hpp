@@ -1,0 +1,20 @@
+// Deliberate faults, one for every piece of sharding: the red arms. A parity test that none of them can fail proves nothing.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+
+namespace tenon::inline v0::testing {
+
+/// What a model does wrong on purpose. For tests only; the default does nothing wrong.
+enum class fault : std::uint8_t {
+    none,
+    swapped_output_slices,  ///< neighbours' output slices change places in every join
+    wrong_join_order,       ///< partial sums are added from left to right, not by the tree
+    dropped_peer,           ///< the last rank's contribution to every join is left out
+    shifted_seam,           ///< every stage but the first begins one layer late
+    shifted_kv_heads,       ///< a rank holds its neighbour's key/value heads
+    stale_kv_row,           ///< a decode step does not store its key and value
+    idle_rank,              ///< the last rank of every group multiplies nothing
+};
+
+}  // namespace tenon::inline v0::testing

@@ -1,0 +1,144 @@
+// The weights of one rank: it reads the rows and columns that it owns, straight from the mapped file, into packed panels.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/checkpoint/folder.hpp>
+#include <tenon/checkpoint/inventory.hpp>
+#include <tenon/core/dtype.hpp>
+#include <tenon/graph/cost.hpp>
+#include <tenon/graph/lower.hpp>
+#include <tenon/kernel/kernels.hpp>
+#include <tenon/runtime/buffer.hpp>
+#include <tenon/runtime/fault.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tenon::inline v0 {
+
+/// Told of every tensor slice that a rank has loaded; may be called by several workers, one at a time.
+struct load_observer {
+    virtual void loaded(std::string_view tensor, std::int64_t bytes_done, std::int64_t bytes_total) = 0;
+
+protected:
+    ~load_observer() = default;
+};
+
+namespace detail {
+
+inline constexpr std::size_t role_count = static_cast<std::size_t>(role::head) + 1;
+
+/// One tensor slice as a rank holds it.
+struct held_tensor {
+    tensor const* of = nullptr;  ///< what it is a slice of
+    int layer = 0;
+    share rows{}, columns{};
+    dtype type = dtype::f32;  ///< of the elements held
+    kernel::packed_matrix matrix{};  ///< when it is one; else
+    float const* vector = nullptr;
+};
+
+/// Where a layer's slices are, by role.
+struct layer_weights {
+    std::array<kernel::packed_matrix, role_count> matrices{};
+    std::array<float const*, role_count> vectors{};
+    kernel::packed_matrix const& matrix(role r) const { return matrices[static_cast<std::size_t>(r)]; }
+    float const* vector(role r) const { return vectors[static_cast<std::size_t>(r)]; }
+};
+
+class rank_weights {
+public:
+    /// Slices of stage `stage` for its member `member`. `format` is what projections and an untied head are converted to.
+    void load(graph_view graph, int stage, int member, checkpoint::folder const& files, weights format, load_observer* observer, testing::fault fault) {
+        stage_traits const& s = graph.stages[static_cast<std::size_t>(stage)];
+        config_ = graph.config;
+        first_layer_ = s.first_layer;
+        layers_.resize(static_cast<std::size_t>(s.layer_count()));
+        for (tensor const& t : graph.ir.tensors) {
+            if (t.stage != stage) continue;
+            bool const of_layers = t.what != role::embed && t.what != role::final_norm && t.what != role::head;
+            if (t.what == role::head && config_->tied && s.first_layer == 0) {  // the table is here already
+                ends_.matrices[static_cast<std::size_t>(role::head)] = ends_.matrix(role::embed);
+                ends_.matrices[static_cast<std::size_t>(role::head)].segments = segments_of(t.columns, t.granule);
+                continue;
+            }
+            for (int l = of_layers ? s.first_layer : 0; l <= (of_layers ? s.last_layer : 0); ++l)
+                if (!of_layers || config_->kind_of[static_cast<std::size_t>(l)] == t.kind)
+                    take(t, l, of_layers ? layers_[static_cast<std::size_t>(l - s.first_layer)] : ends_, member, files, format, observer, fault);
+        }
+    }
+
+    layer_weights const& layer(int index) const { return layers_[static_cast<std::size_t>(index - first_layer_)]; }
+    layer_weights const& ends() const { return ends_; }  ///< embedding, final norm, head
+    std::span<held_tensor const> held() const { return held_; }
+
+    /// Bytes of the elements held, without padding.
+    std::int64_t bytes() const {
+        std::int64_t sum = 0;
+        for (held_tensor const& h : held_) sum += std::int64_t{h.rows.size()} * h.columns.size() * bytes_of(h.type);
+        return sum;
+    }
+
+private:
+    void take(tensor const& t, int layer, layer_weights& into, int member, checkpoint::folder const& files, weights format, load_observer* observer,
+              testing::fault fault) {
+        std::string const name = checkpoint::name_of(t.what, layer, config_->tied);
+        checkpoint::tensor_view const& file = *files.find(name);
+        share rows = t.rows_of(member);
+        share const columns = t.columns_of(member);
+        if (fault == testing::fault::shifted_kv_heads && t.split == cut::kv_rows) {
+            int const shifted = (rows.begin + t.unit) % t.rows;
+            rows = shifted + rows.size() <= t.rows ? share{shifted, shifted + rows.size()} : share{0, rows.size()};
+        }
+        held_tensor h{&t, layer, rows, columns, dtype::f32, {}, nullptr};
+        auto const row_bytes = static_cast<std::ptrdiff_t>(t.columns) * bytes_of(file.type);
+        std::byte const* const source = file.data.data() + rows.begin * row_bytes + std::ptrdiff_t{columns.begin} * bytes_of(file.type);
+        auto const slot = static_cast<std::size_t>(t.what);
+        kernel::packed_matrix m{nullptr, rows.size(), columns.size(), 1, kernel::panel_format::f32};
+        if (t.is_matrix()) {
+            bool const narrow = held_bytes(t, format, file.type, config_->tied) == 2;
+            h.type = narrow ? dtype::bf16 : dtype::f32;
+            m.format = narrow ? kernel::panel_format::bf16 : kernel::panel_format::f32;
+            m.segments = segments_of(t.columns, t.granule) / (t.split == cut::columns ? t.ranks : 1);
+        } else {
+            m.rows = 1;  // a vector is a row of floats
+            m.columns = rows.size();
+        }
+        if (t.is_matrix()) {
+            memory_.emplace_back(kernel::packed_bytes(m.format, m.rows, m.columns));
+            kernel::pack(memory_.back().data(), m, 0, m.rows, source, row_bytes, file.type);
+            m.data = memory_.back().data();
+            into.matrices[slot] = h.matrix = m;
+        } else {
+            memory_.emplace_back(static_cast<std::size_t>(rows.size()) * sizeof(float));
+            widen(memory_.back().floats(), source, rows.size(), file.type);
+            into.vectors[slot] = h.vector = memory_.back().floats();
+        }
+        held_.push_back(h);
+        if (observer != nullptr) observer->loaded(name, std::int64_t{h.rows.size()} * h.columns.size() * bytes_of(h.type), 0);
+    }
+
+    static void widen(float* to, std::byte const* from, int count, dtype type) {
+        for (int i = 0; i < count; ++i) {
+            if (type == dtype::f32) {
+                std::memcpy(to + i, from + 4 * i, 4);
+            } else {
+                std::uint16_t half = 0;
+                std::memcpy(&half, from + 2 * i, 2);
+                to[i] = type == dtype::bf16 ? kernel::detail::widen_bf16(half) : kernel::detail::widen_f16(half);
+            }
+        }
+    }
+
+    model_config const* config_ = nullptr;
+    int first_layer_ = 0;
+    std::vector<layer_weights> layers_;
+    layer_weights ends_;
+    std::vector<held_tensor> held_;
+    std::vector<buffer> memory_;
+};
+
+}  // namespace detail
+}  // namespace tenon::inline v0

@@ -1,0 +1,49 @@
+// One sequence: its keys and values, one part a rank. Belongs to the model that made it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/core/config.hpp>
+#include <tenon/runtime/sequence_cache.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tenon::inline v0 {
+
+namespace detail {
+class engine;
+struct sequence {
+    std::uint64_t owner = 0;             ///< of the engine that made it
+    std::int64_t length = 0;             ///< positions held
+    std::vector<sequence_cache> caches;  ///< one a rank of the graph
+};
+}  // namespace detail
+
+/// A handle to one sequence. Movable, not copyable; empty after `release()`, and then refused by name.
+class state {
+public:
+    state() = default;
+
+    /// Positions that the sequence holds: the tokens fed so far.
+    std::int64_t length() const noexcept { return sequence_ ? sequence_->length : 0; }
+    /// Bytes of keys and values on a rank.
+    std::int64_t kv_bytes(int rank) const noexcept { return sequence_ ? sequence_->caches[static_cast<std::size_t>(rank)].bytes() : 0; }
+    bool released() const noexcept { return sequence_ == nullptr; }
+    /// Frees the keys and values. Idempotent.
+    void release() noexcept { sequence_.reset(); }
+
+private:
+    friend class detail::engine;
+    explicit state(std::unique_ptr<detail::sequence> s) : sequence_(std::move(s)) {}
+    std::unique_ptr<detail::sequence> sequence_;
+};
+
+/// New tokens for one sequence of a batch.
+struct feed {
+    state* sequence = nullptr;
+    std::span<token_id const> tokens{};
+};
+
+}  // namespace tenon::inline v0

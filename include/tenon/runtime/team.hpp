@@ -1,0 +1,138 @@
+// Persistent worker threads that run one job together, and the barrier that ranks of a group meet at. Waiting spins for a
+// while, then sleeps: a futex wake-up costs tens of microseconds, a spin a fraction of one.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/kernel/float_environment.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace tenon::inline v0::detail {
+
+inline void pause_cpu() noexcept {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__) && defined(__GNUC__)
+    asm volatile("yield");
+#endif
+}
+
+/// Waits until `word` leaves `old`. `spins` is 0 where threads outnumber cores: there a spinning thread keeps the one that it waits for away.
+inline void wait_for_change(std::atomic<std::uint32_t> const& word, std::uint32_t old, int spins) noexcept {
+    for (int i = 0; i < spins; ++i) {
+        if (word.load(std::memory_order_acquire) != old) return;
+        pause_cpu();
+    }
+    while (word.load(std::memory_order_acquire) == old) word.wait(old, std::memory_order_acquire);
+}
+
+/// A reusable barrier for a fixed number of threads.
+class spin_barrier {
+public:
+    explicit spin_barrier(int threads) : threads_(static_cast<std::uint32_t>(threads)) {}
+
+    void arrive_and_wait(int spins) noexcept {
+        std::uint32_t const round = round_.load(std::memory_order_acquire);
+        if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
+            arrived_.store(0, std::memory_order_relaxed);
+            round_.store(round + 1, std::memory_order_release);
+            round_.notify_all();
+        } else {
+            wait_for_change(round_, round, spins);
+        }
+    }
+
+private:
+    std::uint32_t threads_;
+    alignas(64) std::atomic<std::uint32_t> arrived_{0};
+    alignas(64) std::atomic<std::uint32_t> round_{0};
+};
+
+/// Threads that wait for a job, run it, each with its own index, and wait again. `run` returns when all are done and rethrows the
+/// first worker's exception, lowest index first. Joined by the destructor.
+class thread_team {
+public:
+    /// What the workers run. An interface, not a std::function: <functional> costs a user's file a third of a second.
+    struct job {
+        virtual void run(int worker) = 0;
+
+    protected:
+        ~job() = default;
+    };
+
+    explicit thread_team(int workers) : errors_(static_cast<std::size_t>(workers)) {
+        bool const crowded = static_cast<unsigned>(workers) > std::thread::hardware_concurrency();
+        spins_ = crowded ? 0 : 4000;
+        threads_.reserve(static_cast<std::size_t>(workers));
+        try {
+            for (int w = 0; w < workers; ++w) threads_.emplace_back([this, w] { serve(w); });
+        } catch (...) {
+            stop();
+            throw;
+        }
+    }
+    thread_team(thread_team const&) = delete;
+    thread_team& operator=(thread_team const&) = delete;
+    ~thread_team() { stop(); }
+
+    int spins() const noexcept { return spins_; }
+
+    void run(job& work) {
+        job_ = &work;
+        left_.store(static_cast<std::uint32_t>(threads_.size()), std::memory_order_relaxed);
+        std::uint32_t const done = done_.load(std::memory_order_relaxed);
+        call_.fetch_add(1, std::memory_order_release);
+        call_.notify_all();
+        wait_for_change(done_, done, spins_);
+        for (std::exception_ptr& e : errors_)
+            if (e) {
+                std::exception_ptr const first = e;
+                for (std::exception_ptr& other : errors_) other = nullptr;
+                std::rethrow_exception(first);
+            }
+    }
+
+private:
+    void serve(int worker) noexcept {
+        std::uint32_t seen = 0;
+        for (;;) {
+            wait_for_change(call_, seen, spins_);
+            seen = call_.load(std::memory_order_acquire);
+            if (stopping_.load(std::memory_order_acquire)) return;
+            try {
+                kernel::flush_to_zero_guard const exact;
+                job_->run(worker);
+            } catch (...) {
+                errors_[static_cast<std::size_t>(worker)] = std::current_exception();
+            }
+            if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+                done_.fetch_add(1, std::memory_order_release);
+                done_.notify_all();
+            }
+        }
+    }
+
+    void stop() noexcept {
+        stopping_.store(true, std::memory_order_release);
+        call_.fetch_add(1, std::memory_order_release);
+        call_.notify_all();
+        for (std::thread& t : threads_) t.join();
+        threads_.clear();
+    }
+
+    std::vector<std::exception_ptr> errors_;
+    int spins_ = 0;
+    job* job_ = nullptr;
+    std::atomic<bool> stopping_{false};
+    alignas(64) std::atomic<std::uint32_t> call_{0};
+    alignas(64) std::atomic<std::uint32_t> left_{0};
+    alignas(64) std::atomic<std::uint32_t> done_{0};
+    std::vector<std::thread> threads_;
+};
+
+}  // namespace tenon::inline v0::detail

@@ -40,7 +40,8 @@ public:
     }
 
     [[noreturn]] void require(std::string_view list, std::string_view name) const {
-        tenon::v0::detail::refuse("config_field_is_present", where_ + std::string(list) + " is missing; " + std::string(name) + " would do");
+        tenon::v0::detail::refuse("config_field_is_present",
+                                  where_ + std::string(list) + " is missing; " + std::string(name) + " would do");
     }
 
     bool boolean(std::string_view name, bool otherwise) const {
@@ -108,11 +109,13 @@ inline fields rope_fields(fields const& top, std::string const& where) {
 
 inline std::string_view rope_type(fields const& dictionary) {
     std::string_view const type = dictionary.string("type", ""), rope_type = dictionary.string("rope_type", type);
-    if (!type.empty() && type != rope_type)
-        dictionary.refuse("config_keys_agree", "type", *dictionary.find("type"), "rope_type is " + json::quoted(rope_type) + ", one of the keys, or the same value in both,");
+    if (dictionary.has("type") && type != rope_type)
+        dictionary.refuse("config_keys_agree", "type", *dictionary.find("type"),
+                          "rope_type is " + json::quoted(rope_type) + ", one of the keys, or the same value in both,");
     if (dictionary.has("rope_type") || dictionary.has("type")) return rope_type;
     if (json::value const* const factor = dictionary.find("factor"))
-        dictionary.refuse("config_field_is_present", "factor", *factor, "the kind of scaling is not given: rope_type \"linear\" or \"llama3\" beside it");
+        dictionary.refuse("config_field_is_present", "factor", *factor,
+                          "the kind of scaling is not given: rope_type \"linear\" or \"llama3\" beside it");
     return "default";
 }
 
@@ -122,7 +125,8 @@ inline rope read_rope(fields const& top, std::string const& where, int max_posit
     result.theta = dictionary.positive("rope_theta", top.positive("rope_theta", 10000.0));
     for (fields const* const place : {&dictionary, &top})
         if (place->positive("partial_rotary_factor", 1.0) != 1.0)
-            place->refuse("config_value_is_supported", "partial_rotary_factor", *place->find("partial_rotary_factor"), "1, which rotates the whole head,");
+            place->refuse("config_value_is_supported", "partial_rotary_factor", *place->find("partial_rotary_factor"),
+                          "1, which rotates the whole head,");
     if (json::value const* const sections = dictionary.find("mrope_section"))
         dictionary.refuse("config_value_is_supported", "mrope_section", *sections, "mrope is not supported; none");
     std::string_view const type = rope_type(dictionary);
@@ -130,7 +134,8 @@ inline rope read_rope(fields const& top, std::string const& where, int max_posit
     if (type == "default" || type == "dynamic") return result;
     if (type != "linear" && type != "llama3")
         dictionary.refuse("config_value_is_supported", dictionary.has("rope_type") ? "rope_type" : "type",
-                          *dictionary.find(dictionary.has("rope_type") ? "rope_type" : "type"), "\"default\", \"linear\", \"dynamic\" or \"llama3\"");
+                          *dictionary.find(dictionary.has("rope_type") ? "rope_type" : "type"),
+                          "\"default\", \"linear\", \"dynamic\" or \"llama3\"");
     if (!dictionary.has("factor")) dictionary.require("factor", "the factor by which positions are stretched");
     result.scaling = type == "linear" ? rope_scaling::linear : rope_scaling::llama3;
     result.factor = dictionary.positive("factor", 1.0);
@@ -155,11 +160,13 @@ inline void refuse_foreign_fields(fields const& top) {
                                       top.show(name, *v) + " with quant_method " + (method == nullptr ? "absent" : json::show(*method)) +
                                           "; weights stored as F32, BF16 or F16, without this field, would do");
         }
-    for (std::string_view const name : {"sliding_window", "attention_chunk_size", "kv_lora_rank", "q_lora_rank", "num_experts", "num_local_experts",
-                                        "n_routed_experts", "moe_intermediate_size", "linear_attn_config", "attn_logit_softcapping",
-                                        "final_logit_softcapping", "clip_qkv", "no_rope_layers", "query_pre_attn_scalar", "block_configs"})
+    for (std::string_view const name :
+         {"sliding_window", "attention_chunk_size", "kv_lora_rank", "q_lora_rank", "num_experts", "num_local_experts", "n_routed_experts",
+          "moe_intermediate_size", "linear_attn_config", "attn_logit_softcapping", "final_logit_softcapping", "clip_qkv", "no_rope_layers",
+          "query_pre_attn_scalar", "block_configs"})
         if (json::value const* const v = top.find(name)) top.refuse("config_value_is_supported", name, *v, "a plain Llama has none; null");
-    for (std::string_view const name : {"use_qk_norm", "qk_layernorm", "qkv_bias", "use_qkv_bias", "use_sliding_window", "attn_output_gate", "alibi"})
+    for (std::string_view const name :
+         {"use_qk_norm", "qk_layernorm", "qkv_bias", "use_qkv_bias", "use_sliding_window", "attn_output_gate", "alibi"})
         if (top.boolean(name, false)) top.refuse("config_value_is_supported", name, *top.find(name), "false");
     if (json::value const* const types = top.find("layer_types")) {
         if (!types->is(json::kind::array)) top.refuse("config_field_has_type", "layer_types", *types, "an array of strings");
@@ -200,8 +207,9 @@ inline model_config read_llama(fields const& top, fields const& outer, std::stri
     attention.heads = top.count("num_attention_heads", 0);
     attention.kv_heads = top.count("num_key_value_heads", attention.heads);
     if (!top.has("head_dim") && result.hidden % attention.heads != 0)
-        top.refuse("heads_make_the_width", "num_attention_heads", *top.find("num_attention_heads"),
-                   "hidden_size = " + std::to_string(result.hidden) + " does not divide by it and head_dim is absent; an explicit head_dim");
+        top.refuse(
+            "heads_make_the_width", "num_attention_heads", *top.find("num_attention_heads"),
+            "hidden_size = " + std::to_string(result.hidden) + " does not divide by it and head_dim is absent; an explicit head_dim");
     attention.head_dim = top.count("head_dim", result.hidden / attention.heads);
     attention.qkv_bias = attention.output_bias = top.boolean("attention_bias", false);
     result.kinds[0].ffn = {top.count("intermediate_size", 0), top.boolean("mlp_bias", false)};
@@ -220,7 +228,8 @@ inline model_config read_llama(fields const& top, fields const& outer, std::stri
 inline model_config read_config(std::string_view text, std::string_view what = "config.json") {
     json::value const root = json::parse(text, what);
     std::string where = std::string(what) + ": ";
-    if (!root.is(json::kind::object)) tenon::v0::detail::refuse("config_field_has_type", where + "the text is " + json::show(root) + "; an object would do");
+    if (!root.is(json::kind::object))
+        tenon::v0::detail::refuse("config_field_has_type", where + "the text is " + json::show(root) + "; an object would do");
     detail::fields const outer(&root, where);
     json::value const* const nested = outer.find("text_config");
     if (nested != nullptr && !nested->is(json::kind::object)) outer.refuse("config_field_has_type", "text_config", *nested, "an object");

@@ -76,7 +76,9 @@ constexpr void copy_f32(float* to, std::byte const* from, std::size_t count) noe
     for (std::size_t i = 0; i < count; ++i) to[i] = load_f32(from + 4 * i);
 }
 
-static_assert(widen_f16(0x0001) == 0x1p-24F && widen_f16(0x03FF) == 1023 * 0x1p-24F && widen_f16(0x0400) == 0x1p-14F && widen_f16(0xC000) == -2.0F);
-static_assert(narrow_bf16(0x1.01p0F) == 0x3F80 && narrow_bf16(0x1.03p0F) == 0x3F82 && narrow_f16(65519.0F) == 0x7BFF && narrow_f16(65520.0F) == 0x7C00);
+static_assert(widen_f16(0x0001) == 0x1p-24F && widen_f16(0x03FF) == 1023 * 0x1p-24F && widen_f16(0x0400) == 0x1p-14F &&
+              widen_f16(0xC000) == -2.0F);
+static_assert(narrow_bf16(0x1.01p0F) == 0x3F80 && narrow_bf16(0x1.03p0F) == 0x3F82 && narrow_f16(65519.0F) == 0x7BFF &&
+              narrow_f16(65520.0F) == 0x7C00);
 
 }  // namespace tenon::inline v0::checkpoint

@@ -7,13 +7,13 @@
 #include <tenon/checkpoint/safetensors.hpp>
 #include <tenon/core/error.hpp>
 
+#include <dirent.h>
+#include <sys/stat.h>
 #include <algorithm>
 #include <cstddef>
-#include <dirent.h>
 #include <span>
 #include <string>
 #include <string_view>
-#include <sys/stat.h>
 #include <utility>
 #include <vector>
 
@@ -82,13 +82,16 @@ inline shard_index read_index(std::string_view text, std::string const& what) {
     json::value const index = json::parse(text, what);
     json::value const* const map = index.find("weight_map");
     if (map == nullptr || !map->is(json::kind::object) || map->children.empty())
-        refuse("checkpoint_index_is_complete",
-               "weight_map is " + (map == nullptr ? "absent" : map->is(json::kind::object) ? "empty" : json::show(*map)) +
-                   "; an object from tensor names to file names would do");
+        refuse("checkpoint_index_is_complete", "weight_map is " +
+                                                   (map == nullptr                ? "absent"
+                                                    : map->is(json::kind::object) ? "empty"
+                                                                                  : json::show(*map)) +
+                                                   "; an object from tensor names to file names would do");
     shard_index result;
     for (json::value const& entry : map->children) {
         if (!entry.is(json::kind::string))
-            refuse("checkpoint_index_is_complete", "tensor " + json::quoted(entry.key) + " is mapped to " + json::show(entry) + "; a file name would do");
+            refuse("checkpoint_index_is_complete",
+                   "tensor " + json::quoted(entry.key) + " is mapped to " + json::show(entry) + "; a file name would do");
         std::string const& file = entry.text;
         if (file.empty() || file == "." || file == ".." || file.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos)
             refuse("checkpoint_shard_name_is_bare", "tensor " + json::quoted(entry.key) + " is mapped to " + json::quoted(file) +
@@ -130,7 +133,8 @@ public:
         else if (names.size() == 1)
             open_only(names.front());
         else if (names.empty())
-            refuse("checkpoint_folder_has_tensors", "no *.safetensors file; model.safetensors, or shards and model.safetensors.index.json, would do");
+            refuse("checkpoint_folder_has_tensors",
+                   "no *.safetensors file; model.safetensors, or shards and model.safetensors.index.json, would do");
         else
             refuse("checkpoint_shards_are_indexed", std::to_string(names.size()) + " files and no index: " + detail::first_five(names) +
                                                         "; model.safetensors.index.json beside them would do");
@@ -178,8 +182,9 @@ private:
         for (std::string const& name : index.shards)
             if (!detail::has_file(directory_, name)) missing.push_back(name);
         if (!missing.empty())
-            refuse("checkpoint_shards_are_present", "the index names " + std::to_string(index.shards.size()) + " files, " +
-                                                        std::to_string(missing.size()) + " are missing: " + detail::first_five(missing));
+            refuse("checkpoint_shards_are_present", std::to_string(index.shards.size() - missing.size()) + " of the " +
+                                                        std::to_string(index.shards.size()) +
+                                                        " files that the index names are here; missing: " + detail::first_five(missing));
         files_.reserve(index.shards.size());
         for (std::string const& name : index.shards) files_.emplace_back(directory_ + "/" + name);
         file_names_ = std::move(index.shards);
@@ -193,13 +198,15 @@ private:
         for (detail::placement const& p : index.tensors)
             if (find(p.name) == nullptr) absent.push_back(json::quoted(p.name) + " (" + file_names_[p.shard] + ")");
         if (!absent.empty())
-            refuse("checkpoint_tensors_are_present", std::to_string(absent.size()) + " of the " + std::to_string(index.tensors.size()) +
-                                                         " tensors that the index maps are not in their files: " + detail::first_five(absent));
+            refuse("checkpoint_tensors_are_present",
+                   std::to_string(absent.size()) + " of the " + std::to_string(index.tensors.size()) +
+                       " tensors that the index maps are not in their files: " + detail::first_five(absent));
     }
 
     void check_place(std::span<detail::placement const> map, std::string const& tensor, std::size_t shard) const {
         detail::placement const* const place = detail::find(map, tensor);
-        std::string const where = place != nullptr && place->shard == shard ? std::string() : "tensor " + json::quoted(tensor) + " is in " + file_names_[shard];
+        std::string const where =
+            place != nullptr && place->shard == shard ? std::string() : "tensor " + json::quoted(tensor) + " is in " + file_names_[shard];
         if (place == nullptr) refuse("checkpoint_tensor_is_mapped", where + ", and the index does not map it");
         if (place->shard == shard) return;
         std::string const& other = file_names_[place->shard];
@@ -209,7 +216,8 @@ private:
     }
 
     std::size_t position(std::string_view name) const noexcept {
-        auto const at = std::lower_bound(tensors_.begin(), tensors_.end(), name, [](tensor_view const* t, std::string_view n) { return t->name < n; });
+        auto const at =
+            std::lower_bound(tensors_.begin(), tensors_.end(), name, [](tensor_view const* t, std::string_view n) { return t->name < n; });
         return at != tensors_.end() && (*at)->name == name ? static_cast<std::size_t>(at - tensors_.begin()) : tensors_.size();
     }
 

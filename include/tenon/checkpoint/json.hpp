@@ -15,19 +15,19 @@
 
 namespace tenon::inline v0::checkpoint::json {
 
-inline constexpr int most_depth = 64;                   ///< objects and arrays inside one another
-inline constexpr std::size_t most_values = 4'000'000;   ///< of one text: bounds what a hostile file makes us allocate
+inline constexpr int most_depth = 64;                  ///< objects and arrays inside one another
+inline constexpr std::size_t most_values = 4'000'000;  ///< of one text: bounds what a hostile file makes us allocate
 
 enum class kind : std::uint8_t { null, boolean, number, string, array, object };
 
 /// One value and all below it. Members of an object keep their order.
 struct value {
     kind what = kind::null;
-    bool truth = false;            ///< boolean
-    std::size_t offset = 0;        ///< byte of the text at which the value begins
-    std::string key{};             ///< its name, when it is a member of an object; decoded
-    std::string text{};            ///< string: decoded; number: as it was spelled, so that 1 differs from 1.0
-    std::vector<value> children{}; ///< array: elements; object: members
+    bool truth = false;             ///< boolean
+    std::size_t offset = 0;         ///< byte of the text at which the value begins
+    std::string key{};              ///< its name, when it is a member of an object; decoded
+    std::string text{};             ///< string: decoded; number: as it was spelled, so that 1 differs from 1.0
+    std::vector<value> children{};  ///< array: elements; object: members
 
     bool is(kind k) const noexcept { return what == k; }
 
@@ -90,7 +90,7 @@ inline std::string quoted(std::string_view text) {
 inline std::string show(value const& v) {
     if (v.what == kind::boolean) return v.truth ? "true" : "false";
     if (v.what == kind::number) return v.text.size() <= 40 ? v.text : v.text.substr(0, 40) + "...";
-    if (v.what == kind::string) return quoted(v.text);
+    if (v.what == kind::string) return json::quoted(v.text);
     return std::string(name_of(v.what));
 }
 
@@ -144,11 +144,11 @@ public:
 
 private:
     [[noreturn]] void refuse(std::string_view law, std::size_t offset, std::string_view why) const {
-        tenon::v0::detail::refuse(law, std::string(what_) + ": byte " + std::to_string(offset) + " of " + std::to_string(text_.size()) +
-                                           " " + std::string(why));
+        tenon::v0::detail::refuse(
+            law, std::string(what_) + ": byte " + std::to_string(offset) + " of " + std::to_string(text_.size()) + " " + std::string(why));
     }
     [[noreturn]] void malformed(std::string_view expected) const {
-        std::string const found = at_ < text_.size() ? quoted(text_.substr(at_, utf8_length(text_, at_))) : std::string("the end");
+        std::string const found = at_ < text_.size() ? json::quoted(text_.substr(at_, utf8_length(text_, at_))) : std::string("the end");
         refuse("json_is_well_formed", at_, "is " + found + "; " + std::string(expected));
     }
 
@@ -169,7 +169,8 @@ private:
         char const c = at_ < text_.size() ? text_[at_] : '\0';
         if (c == '{' || c == '[') {
             if (depth == most_depth)
-                refuse("json_nesting_fits", at_, "opens level " + std::to_string(depth + 1) + "; " + std::to_string(most_depth) + " would do");
+                refuse("json_nesting_fits", at_,
+                       "opens level " + std::to_string(depth + 1) + "; " + std::to_string(most_depth) + " would do");
             into.what = c == '{' ? kind::object : kind::array;
             read_children(into, depth + 1);
         } else if (c == '"') {
@@ -206,7 +207,7 @@ private:
                 if (at_ >= text_.size() || text_[at_] != '"') malformed("a key in double quotes was expected");
                 read_string(child.key);
                 skip_space();
-                if (!take(':')) malformed("a colon was expected after the key " + quoted(child.key));
+                if (!take(':')) malformed("a colon was expected after the key " + json::quoted(child.key));
                 skip_space();
             }
             read(child, depth);
@@ -224,7 +225,7 @@ private:
         for (std::size_t i = 1; i < sorted.size(); ++i)
             if (sorted[i]->key == sorted[i - 1]->key)
                 refuse("json_keys_are_unique", sorted[i]->offset,
-                       "begins a second value of the duplicate key " + quoted(sorted[i]->key) + "; the first is at byte " +
+                       "begins a second value of the duplicate key " + json::quoted(sorted[i]->key) + "; the first is at byte " +
                            std::to_string(sorted[i - 1]->offset) + ", one of them would do");
     }
 
@@ -286,10 +287,14 @@ private:
         for (int i = 0; i < 4; ++i, ++at_) {
             char const c = at_ < text_.size() ? text_[at_] : '\0';
             std::uint32_t digit_value = 0;
-            if (c >= '0' && c <= '9') digit_value = static_cast<std::uint32_t>(c - '0');
-            else if (c >= 'a' && c <= 'f') digit_value = static_cast<std::uint32_t>(c - 'a' + 10);
-            else if (c >= 'A' && c <= 'F') digit_value = static_cast<std::uint32_t>(c - 'A' + 10);
-            else malformed("four hexadecimal digits were expected after \\u");
+            if (c >= '0' && c <= '9')
+                digit_value = static_cast<std::uint32_t>(c - '0');
+            else if (c >= 'a' && c <= 'f')
+                digit_value = static_cast<std::uint32_t>(c - 'a' + 10);
+            else if (c >= 'A' && c <= 'F')
+                digit_value = static_cast<std::uint32_t>(c - 'A' + 10);
+            else
+                malformed("four hexadecimal digits were expected after \\u");
             result = result * 16 + digit_value;
         }
         return result;

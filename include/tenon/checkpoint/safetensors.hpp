@@ -20,7 +20,7 @@ namespace tenon::inline v0::checkpoint {
 
 /// One tensor of a file: little-endian, row-major, without strides, aligned to nothing (read it through memcpy).
 struct tensor_view {
-    std::string name{};                 ///< arbitrary UTF-8; never a path
+    std::string name{};  ///< arbitrary UTF-8; never a path
     dtype type = dtype::f32;
     std::vector<std::int64_t> shape{};  ///< empty: a scalar, one element; an extent may be 0
     std::span<std::byte const> data{};  ///< product(shape) * bytes_of(type) bytes
@@ -31,13 +31,14 @@ inline constexpr std::uint64_t most_header_bytes = 100'000'000;
 /// "[2, 3]"
 inline std::string show(std::span<std::int64_t const> shape) {
     std::string text = "[";
-    for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+    for (std::size_t i = 0; i < shape.size(); ++i) text.append(i == 0 ? "" : ", ").append(std::to_string(shape[i]));
     return text + "]";
 }
 
 /// A tensor of that name in a list sorted by name, or nullptr.
 inline tensor_view const* find(std::span<tensor_view const> sorted, std::string_view name) noexcept {
-    auto const at = std::lower_bound(sorted.begin(), sorted.end(), name, [](tensor_view const& t, std::string_view n) { return t.name < n; });
+    auto const at =
+        std::lower_bound(sorted.begin(), sorted.end(), name, [](tensor_view const& t, std::string_view n) { return t.name < n; });
     return at != sorted.end() && at->name == name ? &*at : nullptr;
 }
 
@@ -70,8 +71,10 @@ public:
         std::vector<tensor_view> tensors;
         tensors.reserve(header.children.size());
         for (json::value const& entry : header.children)
-            if (entry.key == "__metadata__") check_metadata(entry);
-            else tensors.push_back(read_entry(entry));
+            if (entry.key == "__metadata__")
+                check_metadata(entry);
+            else
+                tensors.push_back(read_entry(entry));
         check_layout(tensors);
         std::sort(tensors.begin(), tensors.end(), [](tensor_view const& a, tensor_view const& b) { return a.name < b.name; });
         return tensors;
@@ -87,7 +90,8 @@ private:
 
     std::string_view header_text() {
         std::uint64_t const size = bytes_.size();
-        if (size < 8) refuse("safetensors_header_fits", "the file has " + std::to_string(size) + " bytes; its header's length alone takes 8");
+        if (size < 8)
+            refuse("safetensors_header_fits", "the file has " + std::to_string(size) + " bytes; its header's length alone takes 8");
         std::uint64_t length = 0;
         for (std::size_t i = 8; i-- > 0;) length = length << 8U | std::to_integer<std::uint64_t>(bytes_[i]);
         if (length > most_header_bytes || length > size - 8)
@@ -116,14 +120,16 @@ private:
         json::value const* const shape = entry.find("shape");
         json::value const* const offsets = entry.find("data_offsets");
         if (type == nullptr || shape == nullptr || offsets == nullptr || entry.children.size() != 3)
-            refuse("safetensors_entry_is_complete", entry.key, "has " + keys_of(entry) + "; exactly dtype, shape and data_offsets would do");
+            refuse("safetensors_entry_is_complete", entry.key,
+                   "has " + keys_of(entry) + "; exactly dtype, shape and data_offsets would do");
         tensor_view result;
         result.name = entry.key;
         result.type = read_type(entry.key, *type);
         if (!shape->is(json::kind::array))
             refuse("safetensors_shape_is_counts", entry.key, "shape is " + json::show(*shape) + "; an array of counts would do");
         result.shape.reserve(shape->children.size());
-        for (json::value const& extent : shape->children) result.shape.push_back(count("safetensors_shape_is_counts", entry.key, "extent", extent));
+        for (json::value const& extent : shape->children)
+            result.shape.push_back(count("safetensors_shape_is_counts", entry.key, "extent", extent));
         read_data(result, *offsets);
         return result;
     }
@@ -132,7 +138,8 @@ private:
         if (!entry.is(json::kind::object)) return json::show(entry) + " as its entry";
         if (entry.children.empty()) return "no keys";
         std::string text;
-        for (std::size_t i = 0; i < entry.children.size() && i < 6; ++i) text += (i == 0 ? "" : ", ") + json::quoted(entry.children[i].key);
+        for (std::size_t i = 0; i < entry.children.size() && i < 6; ++i)
+            text.append(i == 0 ? "" : ", ").append(json::quoted(entry.children[i].key));
         return text + (entry.children.size() > 6 ? ", ..." : "");
     }
 
@@ -153,7 +160,8 @@ private:
     std::int64_t count(std::string_view law, std::string_view tensor, std::string_view noun, json::value const& number) const {
         auto const result = number.as_int64();
         if (!result || *result < 0)
-            refuse(law, tensor, std::string(noun) + " " + json::show(number) + " is not a count; a whole number from 0 to 2^63 - 1 would do");
+            refuse(law, tensor,
+                   std::string(noun) + " " + json::show(number) + " is not a count; a whole number from 0 to 2^63 - 1 would do");
         return *result;
     }
 
@@ -198,14 +206,18 @@ private:
         tensor_view const* previous = nullptr;
         for (tensor_view const* const t : order) {
             std::size_t const begin = begin_of(*t);
-            std::string const numbers = begin == next ? "" : "begins at byte " + std::to_string(begin) + " of the data; " + std::to_string(next);
+            std::string const numbers =
+                begin == next ? "" : "begins at byte " + std::to_string(begin) + " of the data; " + std::to_string(next);
             if (begin > next)
-                refuse("safetensors_has_no_hole", t->name, numbers + " would do, where " + (previous ? json::quoted(previous->name) + " ends" : "the data begin"));
+                refuse("safetensors_has_no_hole", t->name,
+                       numbers + " would do, where " + (previous ? json::quoted(previous->name) + " ends" : "the data begin"));
             if (begin < next) {
                 bool const aliased = previous->data.size() == t->data.size() && begin_of(*previous) == begin;
                 refuse("safetensors_does_not_overlap", t->name,
                        numbers + " would do, where " + json::quoted(previous->name) + " ends" +
-                           (aliased ? "; both have the same bytes, but tied tensors are declared in the config (tie_word_embeddings) and stored once" : ""));
+                           (aliased ? "; both have the same bytes, but tied tensors are declared in the config (tie_word_embeddings) and "
+                                      "stored once"
+                                    : ""));
             }
             next += t->data.size();
             previous = t;

@@ -6,17 +6,17 @@
 #include <tenon/core/dtype.hpp>
 #include <tenon/core/error.hpp>
 
+#include <fcntl.h>
+#include <unistd.h>
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <fcntl.h>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unistd.h>
 #include <vector>
 
 namespace tenon::inline v0::checkpoint {
@@ -29,7 +29,9 @@ inline std::string json_string(std::string_view text) {
     std::string result = "\"";
     for (std::size_t i = 0; i < text.size();) {
         std::size_t const length = json::detail::utf8_length(text, i);
-        if (length == 0) tenon::v0::detail::refuse("json_is_utf8", "byte " + std::to_string(i) + " of a name to be written is not the beginning of a UTF-8 sequence");
+        if (length == 0)
+            tenon::v0::detail::refuse("json_is_utf8",
+                                      "byte " + std::to_string(i) + " of a name to be written is not the beginning of a UTF-8 sequence");
         auto const byte = static_cast<unsigned char>(text[i]);
         if (byte < 0x20) {
             result += "\\u00";
@@ -53,16 +55,20 @@ inline std::vector<tensor_view const*> in_name_order(std::span<tensor_view const
         bool const counted = count_bytes(t.shape, t.type, bytes);
         if (!counted || bytes != t.data.size())
             tenon::v0::detail::refuse("safetensors_size_matches_shape",
-                                      "tensor " + json::quoted(t.name) + ": shape " + show(t.shape) + " of " + std::string(name_of(t.type)) + " takes " +
-                                          (counted ? std::to_string(bytes) + " bytes" : "what is no count of bytes") + ", " + std::to_string(t.data.size()) + " are given");
+                                      "tensor " + json::quoted(t.name) + ": shape " + show(t.shape) + " of " +
+                                          std::string(name_of(t.type)) + " takes " +
+                                          (counted ? std::to_string(bytes) + " bytes" : "what is no count of bytes") + ", " +
+                                          std::to_string(t.data.size()) + " are given");
         if (t.name == "__metadata__")
-            tenon::v0::detail::refuse("safetensors_entry_is_complete", "\"__metadata__\" is the format's own key; another tensor name would do");
+            tenon::v0::detail::refuse("safetensors_entry_is_complete",
+                                      "\"__metadata__\" is the format's own key; another tensor name would do");
         order.push_back(&t);
     }
     std::sort(order.begin(), order.end(), [](tensor_view const* a, tensor_view const* b) { return a->name < b->name; });
     for (std::size_t i = 1; i < order.size(); ++i)
         if (order[i]->name == order[i - 1]->name)
-            tenon::v0::detail::refuse("json_keys_are_unique", "tensor " + json::quoted(order[i]->name) + " is given twice; each name once would do");
+            tenon::v0::detail::refuse("json_keys_are_unique",
+                                      "tensor " + json::quoted(order[i]->name) + " is given twice; each name once would do");
     return order;
 }
 
@@ -72,15 +78,17 @@ inline std::string header_of(std::span<tensor_view const* const> order) {
     std::uint64_t at = 0;
     for (tensor_view const* const t : order) {
         std::uint64_t const end = at + t->data.size();
-        text += (text.size() == 1 ? "" : ",") + json_string(t->name) + ":{\"dtype\":\"" + std::string(name_of(t->type)) + "\",\"shape\":[";
-        for (std::size_t i = 0; i < t->shape.size(); ++i) text += (i == 0 ? "" : ",") + std::to_string(t->shape[i]);
+        if (text.size() > 1) text += ',';
+        text += json_string(t->name) + ":{\"dtype\":\"" + std::string(name_of(t->type)) + "\",\"shape\":[";
+        for (std::size_t i = 0; i < t->shape.size(); ++i) text.append(i == 0 ? "" : ",").append(std::to_string(t->shape[i]));
         text += "],\"data_offsets\":[" + std::to_string(at) + "," + std::to_string(end) + "]}";
         at = end;
     }
     text += "}";
     text.resize((text.size() + 7) / 8 * 8, ' ');
     if (text.size() > most_header_bytes)
-        tenon::v0::detail::refuse("safetensors_header_fits", "the header takes " + std::to_string(text.size()) + " bytes; " + std::to_string(most_header_bytes) + " would do");
+        tenon::v0::detail::refuse("safetensors_header_fits", "the header takes " + std::to_string(text.size()) + " bytes; " +
+                                                                 std::to_string(most_header_bytes) + " would do");
     std::string length(8, '\0');
     for (std::size_t i = 0; i < 8; ++i) length[i] = static_cast<char>(static_cast<unsigned char>(text.size() >> (8 * i)));
     return length + text;

@@ -20,7 +20,9 @@ namespace tenon::inline v0::kernel {
 
 namespace detail {
 inline constexpr int matmul_rows_at_once = 224;      // rows whose packed activations stay in the second and third cache
-inline constexpr int matmul_stack_floats = 5 * 448;  // of one row tile: five slots of at most 14 x 32 or 6 x 64 or 1 x 128 floats
+inline constexpr int matmul_panel_group = 4;         // panels that pass under a block of activations
+inline constexpr int matmul_row_stack_floats = 5 * panel_rows;  // of one row of one panel: five partial sums
+inline constexpr int matmul_stack_floats = 5 * 448;  // of a single row tile: 14 rows x 32 outputs, 6 x 64 or 1 x 128 at most
 }  // namespace detail
 
 /// Floats of scratch for a product of `rows` activations with K = `columns`.
@@ -28,7 +30,8 @@ constexpr std::size_t matmul_scratch_floats(int rows, int columns) {
     if (rows <= 1) return 0;
     int const at_once = rows < detail::matmul_rows_at_once ? rows : detail::matmul_rows_at_once;
     auto const count = static_cast<std::size_t>(at_once);
-    return count * static_cast<std::size_t>(columns) + (count + 3) / 4 * detail::matmul_stack_floats;
+    std::size_t const stacks = count * detail::matmul_panel_group * detail::matmul_row_stack_floats, single = detail::matmul_stack_floats;
+    return count * static_cast<std::size_t>(columns) + (stacks > single ? stacks : single);
 }
 
 /// What one instruction set can do. Strides are in floats; extents as in the law: T rows, H hidden, D head_dim.

@@ -23,12 +23,15 @@ struct adapter {
 };
 
 inline constexpr std::array<adapter, 1> adapters{{
-    {adapter_id::llama, "llama", {"llama", "dense-llama", "dense_llama", "llamaforcausallm", "llamamodel"}, {"llama_mha_f32", "llama_gqa_bf16_sharded"}},
+    {adapter_id::llama,
+     "llama",
+     {"llama", "dense-llama", "dense_llama", "llamaforcausallm", "llamamodel"},
+     {"llama_mha_f32", "llama_gqa_bf16_sharded"}},
 }};
 
 /// An architecture that is known by name and that no test certifies.
 struct uncertified {
-    std::string_view name{};   ///< as `model_type` spells it
+    std::string_view name{};        ///< as `model_type` spells it
     std::string_view class_name{};  ///< lower case; as `architectures` spells it
 };
 
@@ -105,7 +108,8 @@ constexpr adapter const* find_adapter(std::string_view name) noexcept {
 constexpr certification classify(std::string_view name) noexcept {
     if (is_certified(name)) return certification::certified;
     for (uncertified const& u : known_names)
-        if (detail::same_name(detail::trimmed(name), u.name) || detail::same_name(detail::trimmed(name), u.class_name)) return certification::known;
+        if (detail::same_name(detail::trimmed(name), u.name) || detail::same_name(detail::trimmed(name), u.class_name))
+            return certification::known;
     return certification::unknown;
 }
 
@@ -123,7 +127,8 @@ inline adapter const& adapter_of(std::string_view name) {
     std::string const text = std::string(detail::trimmed(name).substr(0, 80));
     if (classify(name) == certification::known)
         tenon::v0::detail::refuse("architecture_is_certified", text + " is known, not certified; certified: " + certified_names());
-    tenon::v0::detail::refuse("architecture_is_known", (text.empty() ? "an empty name" : text) + " is unknown; certified: " + certified_names());
+    tenon::v0::detail::refuse("architecture_is_known",
+                              (text.empty() ? "an empty name" : text) + " is unknown; certified: " + certified_names());
 }
 
 static_assert(is_certified(" LlamaForCausalLM\n") && is_certified("Dense-Llama") && !is_certified("llama2"));

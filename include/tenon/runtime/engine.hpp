@@ -6,6 +6,7 @@
 #include <tenon/checkpoint/inventory.hpp>
 #include <tenon/core/error.hpp>
 #include <tenon/graph/lower.hpp>
+#include <tenon/kernel/float_environment.hpp>
 #include <tenon/kernel/kernels.hpp>
 #include <tenon/runtime/rank_program.hpp>
 #include <tenon/runtime/runtime.hpp>
@@ -62,7 +63,8 @@ public:
     /// `graph` outlives the engine. Headers are checked against the config before a weight is read.
     engine(graph_view graph, checkpoint::folder const& files, load_options const& options, runtime_kind kind)
         : graph_(graph), kind_(kind), id_(next_id()), ops_(&kernel::table_of(isa_named(options.isa))),
-          frequencies_(graph.config->rope, graph.config->kinds[0].attention.head_dim), report_(checkpoint::check_inventory(files, *graph.config)) {
+          frequencies_(exact_frequencies(*graph.config)), report_(checkpoint::check_inventory(files, *graph.config)) {
+        kernel::flush_to_zero_guard const exact;
         build(options.fault);
         load(files, options);
     }
@@ -143,6 +145,10 @@ private:
     static std::uint64_t next_id() {
         static std::atomic<std::uint64_t> count{0};
         return ++count;
+    }
+    static kernel::rope_frequencies exact_frequencies(model_config const& c) {
+        kernel::flush_to_zero_guard const exact;
+        return {c.rope, c.kinds[0].attention.head_dim};
     }
     rank_program const& at(int rank) const {
         require_open();

@@ -146,7 +146,7 @@ private:
     int kv_heads_of(grouped_attention const& a) const { return is_cut_ ? kv_share_of(a.kv_heads, member_, ranks_).size() : a.kv_heads; }
     int query_width() const { return config_->kinds[0].attention.heads * config_->kinds[0].attention.head_dim; }
     bool idle() const { return fault_ == testing::fault::idle_rank && is_cut_ && member_ == ranks_ - 1; }
-    bool dropped(int peer) const { return fault_ == testing::fault::dropped_peer && peer == ranks_ - 1; }
+    bool dropped(int peer) const { return fault_ == testing::fault::dropped_peer && is_cut_ && peer == ranks_ - 1; }
     void count_read(std::int64_t bytes) {
         ++census_.messages;
         census_.bytes += bytes;

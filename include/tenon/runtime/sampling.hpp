@@ -4,6 +4,7 @@
 #pragma once
 #include <tenon/core/config.hpp>
 #include <tenon/core/error.hpp>
+#include <tenon/kernel/float_environment.hpp>
 #include <tenon/kernel/kernels.hpp>
 
 #include <algorithm>
@@ -57,6 +58,7 @@ constexpr float uniform(std::uint64_t seed, std::uint64_t position, std::uint64_
 
 /// The largest logit's index; equal ones go to the lowest, NaN never wins. Throws refusal `logits_are_numbers` for a row of NaN alone.
 inline token_id greedy(std::span<float const> logits) {
+    kernel::flush_to_zero_guard const exact;
     std::size_t best = logits.size();
     for (std::size_t i = 0; i < logits.size(); ++i)
         if (best == logits.size() ? logits[i] == logits[i] : logits[i] > logits[best]) best = i;
@@ -78,6 +80,7 @@ inline void check(sampling const& s) {
 /// Throws refusal `logits_are_numbers` for a row of NaN alone.
 inline token_id sample(std::span<float const> logits, sampling const& how, std::uint64_t position, std::uint64_t sequence, kernel::table const& ops) {
     if (how.temperature == 0.0f) return greedy(logits);
+    kernel::flush_to_zero_guard const exact;
     std::vector<float> scaled(logits.size());
     std::vector<token_id> order;
     order.reserve(logits.size());

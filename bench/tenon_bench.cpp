@@ -1,0 +1,448 @@
+// tenon-bench: how fast a published geometry runs under a plan, on random weights, beside what this machine can read and multiply
+// at all, measured in the same process. No checkpoint is needed: a config.json is.
+// SPDX-License-Identifier: Apache-2.0
+#include <tenon/checkpoint/writer.hpp>
+#include <tenon/tenon.hpp>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace {
+
+using namespace tenon;
+
+double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// ---- what the machine can do
+
+constexpr std::size_t read_floats = std::size_t{1} << 25;  // 128 MiB a thread, past every cache
+constexpr int fma_rounds = 2'000'000;
+
+float read_portable(float const* p, std::size_t n) {
+    std::uint64_t sum[8] = {}, part[8];
+    for (std::size_t i = 0; i < n; i += 16) {
+        std::memcpy(part, p + i, sizeof part);
+        for (int k = 0; k < 8; ++k) sum[k] += part[k];
+    }
+    for (int k = 1; k < 8; ++k) sum[0] ^= sum[k];
+    return static_cast<float>(sum[0] & 255U);
+}
+
+double multiply_portable(float& out) {
+    float acc[16], a = 0.999f, b = 0.001f;
+    for (float& x : acc) x = b;
+    for (int t = 0; t < fma_rounds; ++t)
+        for (float& x : acc) x = x * a + b;
+    for (int i = 1; i < 16; ++i) acc[0] += acc[i];
+    out = acc[0];
+    return 2.0 * 16 * fma_rounds;
+}
+
+#if defined(__x86_64__)
+// Folds and not inner loops: g++ -O2 leaves a loop over accumulators rolled, and them in memory.
+template <std::size_t Streams, std::size_t... V>
+__attribute__((target("avx512f"))) float read_avx512(float const* p, std::size_t n, std::index_sequence<V...>) {
+    __m512 sum[]{((void)V, _mm512_setzero_ps())...};
+    std::size_t const part = n / Streams;
+    for (std::size_t i = 0; i < part; i += 16 * sizeof...(V) / Streams)
+        ((sum[V] = _mm512_add_ps(sum[V], _mm512_loadu_ps(p + V % Streams * part + i + V / Streams * 16))), ...);
+    float out[16];
+    ((sum[0] = V == 0 ? sum[0] : _mm512_add_ps(sum[0], sum[V])), ...);
+    _mm512_storeu_ps(out, sum[0]);
+    return out[0];
+}
+template <std::size_t Streams>
+float read_avx512(float const* p, std::size_t n) { return read_avx512<Streams>(p, n, std::make_index_sequence<16>{}); }
+
+template <std::size_t Streams, std::size_t... V>
+__attribute__((target("avx2"))) float read_avx2(float const* p, std::size_t n, std::index_sequence<V...>) {
+    __m256 sum[]{((void)V, _mm256_setzero_ps())...};
+    std::size_t const part = n / Streams;
+    for (std::size_t i = 0; i < part; i += 8 * sizeof...(V) / Streams)
+        ((sum[V] = _mm256_add_ps(sum[V], _mm256_loadu_ps(p + V % Streams * part + i + V / Streams * 8))), ...);
+    float out[8];
+    ((sum[0] = V == 0 ? sum[0] : _mm256_add_ps(sum[0], sum[V])), ...);
+    _mm256_storeu_ps(out, sum[0]);
+    return out[0];
+}
+template <std::size_t Streams>
+float read_avx2(float const* p, std::size_t n) { return read_avx2<Streams>(p, n, std::make_index_sequence<8>{}); }
+
+template <std::size_t... V>
+__attribute__((target("avx512f"))) double multiply_avx512(float& result, std::index_sequence<V...>) {
+    __m512 const a = _mm512_set1_ps(0.999f), b = _mm512_set1_ps(0.001f);
+    __m512 acc[]{((void)V, b)...};
+    for (int t = 0; t < fma_rounds; ++t) ((acc[V] = _mm512_fmadd_ps(acc[V], a, b)), ...);
+    ((acc[0] = V == 0 ? acc[0] : _mm512_add_ps(acc[0], acc[V])), ...);
+    float out[16];
+    _mm512_storeu_ps(out, acc[0]);
+    result = out[0];
+    return 2.0 * 16 * sizeof...(V) * fma_rounds;
+}
+double multiply_avx512(float& result) { return multiply_avx512(result, std::make_index_sequence<16>{}); }
+
+template <std::size_t... V>
+__attribute__((target("avx2,fma"))) double multiply_avx2(float& result, std::index_sequence<V...>) {
+    __m256 const a = _mm256_set1_ps(0.999f), b = _mm256_set1_ps(0.001f);
+    __m256 acc[]{((void)V, b)...};
+    for (int t = 0; t < fma_rounds; ++t) ((acc[V] = _mm256_fmadd_ps(acc[V], a, b)), ...);
+    ((acc[0] = V == 0 ? acc[0] : _mm256_add_ps(acc[0], acc[V])), ...);
+    float out[8];
+    _mm256_storeu_ps(out, acc[0]);
+    result = out[0];
+    return 2.0 * 8 * sizeof...(V) * fma_rounds;
+}
+double multiply_avx2(float& result) { return multiply_avx2(result, std::make_index_sequence<12>{}); }
+#endif
+
+/// The same work on `count` threads that begin together; seconds until the last is done.
+double on_threads(int count, std::function<void(int)> const& work) {
+    std::atomic<int> ready{0};
+    std::atomic<bool> go{false};
+    std::vector<std::thread> pool;
+    for (int i = 0; i < count; ++i)
+        pool.emplace_back([&, i] {
+            ++ready;
+            while (!go.load(std::memory_order_acquire)) std::this_thread::yield();
+            work(i);
+        });
+    while (ready.load() < count) std::this_thread::yield();
+    double const begin = seconds();
+    go.store(true, std::memory_order_release);
+    for (std::thread& t : pool) t.join();
+    return seconds() - begin;
+}
+
+struct limits {
+    double read_gb_per_s = 0.0, gflop_per_s = 0.0;
+};
+
+/// The fastest of several plain loops, each of them tried several times.
+limits measure(int threads) {
+    using reader = float (*)(float const*, std::size_t);
+    using multiplier = double (*)(float&);
+    std::vector<reader> readers{read_portable};
+    std::vector<multiplier> multipliers{multiply_portable};
+#if defined(__x86_64__)
+    if (kernel::supported(kernel::isa::avx2)) {
+        readers.insert(readers.end(), {read_avx2<1>, read_avx2<4>});
+        multipliers.push_back(multiply_avx2);
+    }
+    if (kernel::supported(kernel::isa::avx512)) {
+        readers.insert(readers.end(), {read_avx512<1>, read_avx512<2>, read_avx512<4>, read_avx512<8>});
+        multipliers.push_back(multiply_avx512);
+    }
+#endif
+    std::vector<std::vector<float>> memory(static_cast<std::size_t>(threads), std::vector<float>(read_floats, 0.5f));
+    std::vector<float> sink(static_cast<std::size_t>(threads) * 16);  // a cache line each
+    limits best;
+    for (int attempt = 0; attempt < 3; ++attempt) {
+        for (reader const read : readers) {
+            double const t = on_threads(threads, [&](int i) {
+                auto const at = static_cast<std::size_t>(i);
+                sink[at * 16] = read(memory[at].data(), read_floats);
+            });
+            best.read_gb_per_s = std::max(best.read_gb_per_s, static_cast<double>(read_floats) * 4.0 * threads / t * 1e-9);
+        }
+        for (multiplier const multiply : multipliers) {
+            std::atomic<double> flops{0.0};
+            double const t = on_threads(threads, [&](int i) { flops = multiply(sink[static_cast<std::size_t>(i) * 16]); });
+            best.gflop_per_s = std::max(best.gflop_per_s, flops * threads / t * 1e-9);
+        }
+    }
+    return best;
+}
+
+// ---- random weights
+
+/// A folder that goes away with everything in it that this program put there.
+class temporary_checkpoint {
+public:
+    explicit temporary_checkpoint(std::string const& where) : path_(where + "/tenon-bench-XXXXXX") {
+        if (::mkdtemp(path_.data()) == nullptr) detail::refuse("file_is_written", where + ": no folder can be made there; --directory FOLDER would do");
+    }
+    temporary_checkpoint(temporary_checkpoint const&) = delete;
+    temporary_checkpoint& operator=(temporary_checkpoint const&) = delete;
+    ~temporary_checkpoint() {
+        for (char const* name : {"/config.json", "/model.safetensors", "/model.safetensors.partial"}) ::unlink((path_ + name).c_str());
+        ::rmdir(path_.c_str());
+    }
+    std::string const& path() const { return path_; }
+
+private:
+    std::string path_;
+};
+
+std::int64_t bytes_in_file(std::vector<checkpoint::wanted_tensor> const& wanted, dtype type, std::int64_t& largest) {
+    std::int64_t sum = 0;
+    for (checkpoint::wanted_tensor const& w : wanted) {
+        std::int64_t bytes = bytes_of(type);
+        for (std::int64_t const extent : w.shape) bytes *= extent;
+        largest = std::max(largest, bytes);
+        sum += bytes;
+    }
+    return sum;
+}
+
+std::int64_t free_memory() {
+    std::ifstream file("/proc/meminfo");
+    for (std::string word; file >> word;)
+        if (word == "MemAvailable:") {
+            std::int64_t kib = 0;
+            file >> kib;
+            return kib * 1024;
+        }
+    return INT64_MAX;
+}
+
+/// Refuses by name what this machine has no room for, before anything is written.
+void require_room(std::string const& directory, std::int64_t in_file, std::int64_t in_memory) {
+    constexpr std::int64_t tmpfs = 0x01021994;
+    struct ::statfs kind {};
+    bool const on_disk = ::statfs(directory.c_str(), &kind) == 0 && static_cast<std::int64_t>(kind.f_type) != tmpfs;
+    struct ::statvfs disk {};
+    if (::statvfs(directory.c_str(), &disk) != 0) detail::refuse("file_is_written", directory + ": no such folder; --directory FOLDER would do");
+    auto const has = static_cast<std::int64_t>(disk.f_bavail) * static_cast<std::int64_t>(disk.f_frsize);
+    if (in_file > has)
+        detail::refuse("disk_suffices", "the random checkpoint takes " + std::to_string(in_file) + " bytes; " + directory + " has " + std::to_string(has));
+    std::int64_t const needed = in_memory + (on_disk ? 0 : in_file), memory = free_memory();
+    if (needed > memory)
+        detail::refuse("memory_suffices", "weights, keys and values take " + std::to_string(needed) + " bytes; this machine has " + std::to_string(memory) + " free");
+}
+
+/// A checkpoint whose matrices are cut from one block of small random numbers and whose norms are 1: the same bytes every time.
+void write_random(std::string const& directory, std::string const& config_text, model_config const& config, dtype type) {
+    std::vector<checkpoint::wanted_tensor> const wanted = checkpoint::inventory_of(config);
+    std::int64_t largest = 0;
+    bytes_in_file(wanted, type, largest);
+    constexpr std::size_t turn = 1 << 16;  // every tensor begins somewhere else in the block
+    auto const size = static_cast<std::size_t>(bytes_of(type));
+    std::vector<std::byte> block(static_cast<std::size_t>(largest) + turn), ones(static_cast<std::size_t>(config.hidden) * size);
+    std::uint64_t random = 0x9E3779B97F4A7C15U;
+    auto const put = [size](std::vector<std::byte>& to, std::size_t at, float value) {
+        std::uint32_t bits = 0;
+        std::memcpy(&bits, &value, 4);
+        std::uint16_t const half = static_cast<std::uint16_t>(bits >> 16U);
+        if (size == 2) std::memcpy(to.data() + at, &half, 2);
+        else std::memcpy(to.data() + at, &bits, 4);
+    };
+    for (std::size_t at = 0; at + size <= block.size(); at += size) {
+        random ^= random << 13U;
+        random ^= random >> 7U;
+        random ^= random << 17U;
+        put(block, at, (static_cast<float>(random >> 40U) * 0x1p-24f - 0.5f) * 0.08f);
+    }
+    for (std::size_t at = 0; at + size <= ones.size(); at += size) put(ones, at, 1.0f);
+
+    std::vector<checkpoint::tensor_view> tensors;
+    std::size_t begin = 0;
+    for (checkpoint::wanted_tensor const& w : wanted) {
+        std::size_t bytes = size;
+        for (std::int64_t const extent : w.shape) bytes *= static_cast<std::size_t>(extent);
+        checkpoint::tensor_view t;
+        t.name = w.name;
+        t.type = type;
+        t.shape = w.shape;
+        bool const norm = w.what == role::input_norm || w.what == role::post_norm || w.what == role::final_norm;
+        t.data = norm ? std::span<std::byte const>(ones) : std::span<std::byte const>(block).subspan(begin, bytes);
+        begin = (begin + 4160) % turn / size * size;
+        tensors.push_back(std::move(t));
+    }
+    checkpoint::write_safetensors(directory + "/model.safetensors", tensors);
+    std::ofstream(directory + "/config.json") << config_text;
+}
+
+// ---- the measurement
+
+struct options {
+    std::string config, plan = "all@0", weights = "f32", isa = "auto", runtime = "threads", directory;
+    int threads = 1, prefill = 128, decode = 16, chunk = 512, repeat = 3;
+    bool json = false;
+};
+
+struct figures {
+    double prefill_seconds = 1e300, decode_seconds = 1e300;
+};
+
+std::vector<token_id> random_tokens(int count, int vocab) {
+    std::vector<token_id> ids;
+    std::uint32_t x = 12345;
+    for (int i = 0; i < count; ++i) {
+        x = x * 1664525U + 1013904223U;
+        ids.push_back(static_cast<token_id>((x >> 8U) % static_cast<std::uint32_t>(vocab)));
+    }
+    return ids;
+}
+
+/// The promise that the speed is worth nothing without: rows of a prefill are the rows of steps.
+void require_same_bits(language_model& lm, std::span<token_id const> tokens) {
+    state together = lm.make_state(), step_by_step = lm.make_state();
+    std::span<float const> row = lm.prefill(together, tokens);
+    std::vector<float> const expected(row.begin(), row.end());
+    for (token_id const id : tokens) row = lm.step(step_by_step, id);
+    if (std::memcmp(expected.data(), row.data(), row.size_bytes()) != 0) throw std::runtime_error("prefill and steps give different bits: nothing is timed");
+}
+
+figures time_it(language_model& lm, options const& o) {
+    std::vector<token_id> const tokens = random_tokens(o.prefill + o.decode, lm.config().vocab);
+    std::span<token_id const> const prompt(tokens.data(), static_cast<std::size_t>(o.prefill));
+    require_same_bits(lm, std::span(tokens).first(static_cast<std::size_t>(std::min(o.prefill, 3))));
+    figures best;
+    for (int attempt = 0; attempt < o.repeat; ++attempt) {
+        state s = lm.make_state(o.prefill + o.decode);
+        double const begin = seconds();
+        lm.prefill(s, prompt, o.chunk);
+        double const filled = seconds();
+        for (int i = 0; i < o.decode; ++i) lm.step(s, tokens[static_cast<std::size_t>(o.prefill + i)]);
+        double const end = seconds();
+        best.prefill_seconds = std::min(best.prefill_seconds, filled - begin);
+        best.decode_seconds = std::min(best.decode_seconds, end - filled);
+    }
+    return best;
+}
+
+/// Bytes of weights that one decoded token reads: every matrix but a table that is only looked up.
+std::int64_t bytes_per_token(graph_view g, weights format, dtype stored) {
+    std::int64_t sum = 0;
+    for (tensor const& t : g.ir.tensors)
+        for (int m = 0; m < t.ranks; ++m)
+            if (t.is_matrix() && t.what != role::embed)
+                sum += std::int64_t{t.rows_of(m).size()} * t.columns_of(m).size() * held_bytes(t, format, stored, g.config->tied) * t.layers;
+    return sum;
+}
+
+/// Operations of a prefill: every token through every layer, one row of logits a call.
+double prefill_flops(graph_view g, cost_view const& cost, options const& o) {
+    std::int64_t each = 0;
+    for (int r = 0; r < cost.ranks(); ++r) each += cost.flops_per_token(rank_index{r}, (o.prefill + 1) / 2);
+    int const calls = o.chunk > 0 ? (o.prefill + o.chunk - 1) / o.chunk : 1;
+    return static_cast<double>(each) * o.prefill - 2.0 * g.config->vocab * g.config->hidden * (o.prefill - calls);
+}
+
+std::string read_text(std::string const& path) {
+    checkpoint::mapped_file const file(path);
+    return std::string(file.text());
+}
+
+int bench(options const& o) {
+    if (o.threads != 1) detail::refuse("threads_are_available", "--threads " + std::to_string(o.threads) + "; one thread a device is what there is: 1 would do");
+    if (o.prefill < 1 || o.decode < 1 || o.repeat < 1 || o.chunk < 0)
+        detail::refuse("counts_are_positive", "--prefill, --decode and --repeat are 1 or more, --chunk 0 or more");
+    weights const format = o.weights == "f32" ? weights::f32 : weights::bf16;
+    dtype const stored = format == weights::f32 ? dtype::f32 : dtype::bf16;
+    runtime_kind const runtime = o.runtime == "threads" ? runtime_kind::threads : runtime_kind::sequential;
+
+    std::string const text = read_text(o.config);
+    model_config const config = checkpoint::read_config(text, o.config);
+    plan::value const plan = plan::parse(o.plan);
+    dynamic_graph const graph(config, plan);
+    cost_view const cost = graph.cost(format, stored);
+    std::int64_t held = 0, kv = 0, largest = 0;
+    std::set<int> devices;
+    for (int r = 0; r < cost.ranks(); ++r) {
+        held += cost.weight_bytes(rank_index{r});
+        kv += cost.kv_bytes(rank_index{r}, o.prefill + o.decode);
+        devices.insert(cost.device_of(rank_index{r}).index);
+    }
+    if (o.prefill + o.decode > config.max_positions)
+        detail::refuse("positions_fit_the_model", std::to_string(o.prefill + o.decode) + " positions; the model has " + std::to_string(config.max_positions));
+    std::int64_t const in_file = bytes_in_file(checkpoint::inventory_of(config), stored, largest);
+    require_room(o.directory, in_file, held + kv + largest + (std::int64_t{1} << 28));
+
+    // The file goes as soon as it is loaded; its pages then leave the cache without having been written anywhere.
+    double const begin = seconds();
+    std::optional<dynamic_causal_lm<device::cpu>> lm;
+    {
+        temporary_checkpoint const folder(o.directory);
+        write_random(folder.path(), text, config, stored);
+        load_options how;
+        how.weights = format;
+        how.isa = o.isa;
+        lm.emplace(dynamic_causal_lm<device::cpu>::load(folder.path(), plan, runtime, how));
+    }
+    double const load_seconds = seconds() - begin;
+    int const workers = runtime == runtime_kind::threads ? static_cast<int>(devices.size()) : 1;
+    limits const limit = measure(workers);
+    figures const f = time_it(*lm, o);
+
+    std::int64_t const read = bytes_per_token(graph.view(), format, stored);
+    double const decode_rate = o.decode / f.decode_seconds, prefill_rate = o.prefill / f.prefill_seconds;
+    double const gb = static_cast<double>(read) * decode_rate * 1e-9, gflop = prefill_flops(graph.view(), cost, o) / f.prefill_seconds * 1e-9;
+    if (o.json) {
+        nlohmann::ordered_json const out{
+            {"config", o.config}, {"plan", lm->plan()}, {"weights", o.weights}, {"isa", lm->isa()}, {"runtime", o.runtime}, {"threads", o.threads},
+            {"workers", workers}, {"ranks", lm->ranks()}, {"prefill", o.prefill}, {"decode", o.decode}, {"chunk", o.chunk}, {"repeat", o.repeat},
+            {"weight_bytes", held}, {"weight_bytes_per_decoded_token", read}, {"kv_bytes", kv}, {"load_seconds", load_seconds},
+            {"prefill_tokens_per_s", prefill_rate}, {"decode_tokens_per_s", decode_rate}, {"decode_gb_per_s", gb}, {"prefill_gflop_per_s", gflop},
+            {"limit_read_gb_per_s", limit.read_gb_per_s}, {"limit_gflop_per_s", limit.gflop_per_s},
+            {"decode_share_of_limit", gb / limit.read_gb_per_s}, {"prefill_share_of_limit", gflop / limit.gflop_per_s}};
+        std::cout << out.dump(2) << '\n';
+    } else {
+        std::printf("%s under %s, %s weights, %s, %s runtime, %d worker%s\n", o.config.c_str(), lm->plan().c_str(), o.weights.c_str(),
+                    std::string(lm->isa()).c_str(), o.runtime.c_str(), workers, workers == 1 ? "" : "s");
+        std::printf("held     %12.3f GB of weights, %.3f GB of them read for a decoded token\n", static_cast<double>(held) * 1e-9, static_cast<double>(read) * 1e-9);
+        std::printf("prefill  %12.2f tokens/s  %9.2f GFLOP/s, %3.0f %% of %.2f (FMA loop)\n", prefill_rate, gflop, 100 * gflop / limit.gflop_per_s, limit.gflop_per_s);
+        std::printf("decode   %12.2f tokens/s  %9.2f GB/s,    %3.0f %% of %.2f (plain read)\n", decode_rate, gb, 100 * gb / limit.read_gb_per_s, limit.read_gb_per_s);
+    }
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    options o;
+    char const* const temporary = std::getenv("TMPDIR");
+    o.directory = temporary != nullptr && *temporary != '\0' ? temporary : "/tmp";
+    CLI::App app{"Measures prefill and decode of a geometry on random weights, beside the limits of this machine."};
+    app.add_option("--config", o.config, "a config.json")->required();
+    app.add_option("--plan", o.plan, "who runs what")->capture_default_str();
+    app.add_option("--weights", o.weights, "format of the weights, in the file and in memory")->check(CLI::IsMember({"f32", "bf16"}))->capture_default_str();
+    app.add_option("--threads", o.threads, "threads a device")->capture_default_str();
+    app.add_option("--prefill", o.prefill, "tokens of the prompt")->capture_default_str();
+    app.add_option("--decode", o.decode, "tokens fed one by one after it")->capture_default_str();
+    app.add_option("--chunk", o.chunk, "most tokens of the prompt in one call; 0: all")->capture_default_str();
+    app.add_option("--repeat", o.repeat, "the best of so many")->capture_default_str();
+    app.add_option("--runtime", o.runtime, "who runs the ranks")->check(CLI::IsMember({"threads", "sequential"}))->capture_default_str();
+    app.add_option("--isa", o.isa, "auto, portable, avx2, avx512 or neon")->capture_default_str();
+    app.add_option("--directory", o.directory, "where the random checkpoint stands while it is loaded")->capture_default_str();
+    app.add_flag("--json", o.json, "print one JSON object");
+    try {
+        app.parse(argc, argv);
+        return bench(o);
+    } catch (CLI::ParseError const& e) {
+        return app.exit(e) == 0 ? 0 : 1;
+    } catch (refusal const& e) {
+        std::cerr << "refused: " << e.what() << '\n';
+        return 2;
+    } catch (std::exception const& e) {
+        std::cerr << e.what() << '\n';
+        return 1;
+    }
+}

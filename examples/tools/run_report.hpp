@@ -1,0 +1,181 @@
+// What a run gave: its rows of logits, the file and the digest of them, and the answer on standard output.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "byte_text.hpp"
+#include "run_options.hpp"
+#include "sha256.hpp"
+
+#include <tenon/runtime/language_model.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <bit>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tools {
+
+/// Keeps every row of logits of a generation, one list a sequence: a batch gives them interleaved, and the answer has them in order.
+/// A NaN is kept as 0x7fc00000, so that the digest does not depend on where it came from.
+class logits_rows final : public tenon::logits_observer {
+public:
+    logits_rows(tenon::language_model const& model, tenon::generation_options const& options, std::span<std::vector<tenon::token_id> const> prompts)
+        : sequences_(prompts.size()) {
+        for (std::size_t i = 0; i < prompts.size(); ++i) {
+            std::int64_t const fed = static_cast<std::int64_t>(prompts[i].size()) + std::max(options.max_new_tokens - 1, 0);
+            if (fed <= model.config().max_positions) sequences_[i].reserve(static_cast<std::size_t>(fed) * static_cast<std::size_t>(model.config().vocab));
+        }
+    }
+
+    void row(std::size_t sequence, std::int64_t, std::span<float const> logits) override {
+        std::vector<float>& kept = sequences_[sequence];
+        for (float const x : logits) kept.push_back(x == x ? x : std::bit_cast<float>(0x7fc00000U));
+    }
+
+    std::size_t sequences() const { return sequences_.size(); }
+    std::vector<float> const& rows_of(std::size_t sequence) const { return sequences_[sequence]; }
+    std::string digest() const {
+        sha256 s;
+        for (std::vector<float> const& rows : sequences_) s.add(std::as_bytes(std::span(rows)));
+        return s.hex();
+    }
+
+private:
+    std::vector<std::vector<float>> sequences_;
+};
+
+/// A .npy file of rows, version 1.0. Opened before the work, so that a path that cannot be written is known then; what was made
+/// there and never written is removed.
+/// Source: NumPy Enhancement Proposal 1.
+class npy_file {
+public:
+    explicit npy_file(std::string path) : path_(std::move(path)) {
+        struct ::stat facts {};
+        made_ = ::lstat(path_.c_str(), &facts) != 0;
+        file_.reset(std::fopen(path_.c_str(), "ab"));
+        if (file_ == nullptr) fail(errno);
+    }
+    npy_file(npy_file const&) = delete;
+    npy_file& operator=(npy_file const&) = delete;
+    ~npy_file() {
+        if (made_ && !written_) std::remove(path_.c_str());
+    }
+
+    void write(logits_rows const& logits, std::size_t columns) {
+        static_assert(std::endian::native == std::endian::little, "the file says <f4");
+        file_.reset(std::fopen(path_.c_str(), "wb"));
+        if (file_ == nullptr) fail(errno);
+        std::size_t floats = 0;
+        for (std::size_t s = 0; s < logits.sequences(); ++s) floats += logits.rows_of(s).size();
+        std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::to_string(floats / columns) + ", " + std::to_string(columns) + "), }";
+        header.append(63 - (10 + header.size()) % 64, ' ');
+        header += '\n';
+        std::string const prefix{'\x93', 'N', 'U', 'M', 'P', 'Y', '\1', '\0', static_cast<char>(header.size() % 256), static_cast<char>(header.size() / 256)};
+        put(std::as_bytes(std::span(prefix)));
+        put(std::as_bytes(std::span(header)));
+        for (std::size_t s = 0; s < logits.sequences(); ++s) put(std::as_bytes(std::span(logits.rows_of(s))));
+        if (std::fclose(file_.release()) != 0) fail(errno);
+        written_ = true;
+    }
+
+private:
+    struct closer {
+        void operator()(std::FILE* f) const { std::fclose(f); }
+    };
+    [[noreturn]] void fail(int error) const { throw std::runtime_error("--logits-out: " + path_ + " cannot be written: " + std::strerror(error)); }
+    void put(std::span<std::byte const> bytes) {
+        if (!bytes.empty() && std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) != bytes.size()) fail(errno);
+    }
+
+    std::string path_;
+    std::unique_ptr<std::FILE, closer> file_{};
+    bool made_ = false, written_ = false;
+};
+
+inline std::int64_t peak_rss_bytes() {
+    struct ::rusage used {};
+    ::getrusage(RUSAGE_SELF, &used);
+#ifdef __APPLE__
+    return static_cast<std::int64_t>(used.ru_maxrss);
+#else
+    return std::int64_t{1024} * used.ru_maxrss;
+#endif
+}
+
+inline double per_second(std::int64_t tokens, double seconds) { return tokens > 0 && seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0; }
+
+/// The answer as an object. The census is the sum over the ranks: each counts the collectives that it took part in.
+inline nlohmann::ordered_json json_of(tenon::language_model const& model, tenon::generation const& made, logits_rows const& logits, bool bytes) {
+    nlohmann::ordered_json out;
+    out["ids"] = made.ids;
+    std::vector<std::size_t> offsets{0};
+    for (std::size_t s = 0; s < logits.sequences(); ++s)
+        offsets.push_back(offsets.back() + logits.rows_of(s).size() / static_cast<std::size_t>(model.config().vocab));
+    out["row_offsets"] = offsets;
+    if (bytes)
+        for (auto const& ids : made.ids) out["text"].push_back(text_of(ids, false));
+    out["logits_sha256"] = logits.digest();
+    out["prefill_tokens_per_s"] = per_second(made.prefill_tokens, made.prefill_seconds);
+    out["decode_tokens_per_s"] = per_second(made.decode_tokens, made.decode_seconds);
+    out["peak_rss_bytes"] = peak_rss_bytes();
+    tenon::rank_census const total = model.counts().total;
+    out["census"] = {{"messages", total.messages},
+                     {"bytes", total.bytes},
+                     {"collectives", {{"gather", total.gathers}, {"reduce", total.reductions}, {"hand_over", total.hand_overs}}}};
+    return out;
+}
+
+inline void print(tenon::language_model const& model, tenon::generation const& made, std::size_t prompts, bool bytes) {
+    for (std::size_t s = 0; s < prompts; ++s) {
+        if (prompts > 1) std::cout << "sequence " << s << ": ";
+        if (bytes) std::cout << text_of(made.ids[s], true);
+        else
+            for (std::size_t i = 0; i < made.ids[s].size(); ++i) std::cout << (i == 0 ? "" : ",") << made.ids[s][i];
+        std::cout << '\n';
+    }
+    tenon::rank_census const total = model.counts().total;
+    std::cout << "\nprefill  " << made.prefill_tokens << " tokens, " << per_second(made.prefill_tokens, made.prefill_seconds) << " a second\n"
+              << "decode   " << made.decode_tokens << " tokens, " << per_second(made.decode_tokens, made.decode_seconds) << " a second\n"
+              << "ranks    " << model.ranks() << " on " << model.isa() << ", " << total.messages << " messages, " << total.bytes << " bytes moved\n"
+              << "memory   " << peak_rss_bytes() << " bytes at the peak\n";
+}
+
+/// A whole run: `load()` gives the model. Whatever can be refused before the weights are read is refused before.
+template <class Load>
+void run(run_options const& asked, Load load) {
+    std::string why_not = why_not_bytes(asked.model());
+    if (asked.prompt_is_text() && !why_not.empty())
+        refuse("vocabulary_is_bytes", why_not + "; --prompt needs tokenizer_config.json to declare tokenizer_class \"ByteLevelVocabulary\" and "
+                                                "tenon_vocabulary \"bytes\"; --ids would do");
+    std::optional<npy_file> file;
+    if (asked.logits_out()) file.emplace(*asked.logits_out());
+
+    auto model = load();
+    int const vocab = model.config().vocab;
+    if (why_not.empty() && vocab != 256) why_not = asked.model() + ": the vocabulary has " + std::to_string(vocab) + " ids, and there are 256 bytes";
+    if (asked.prompt_is_text() && !why_not.empty()) refuse("vocabulary_is_bytes", why_not + "; --ids would do");
+    tenon::generation_options options = asked.generation();
+    for (tenon::token_id const id : options.stop_ids)
+        if (id < 0 || id >= vocab) refuse("token_is_in_vocabulary", "stop id " + std::to_string(id) + "; 0 to " + std::to_string(vocab - 1) + " would do");
+    logits_rows logits(model, options, asked.prompts());
+    if (asked.json() || file) options.observer = &logits;  // otherwise only the rows that choose a token are computed
+
+    tenon::generation const made = model.generate_batch(asked.prompts(), options);
+    if (file) file->write(logits, static_cast<std::size_t>(vocab));
+    if (asked.json()) std::cout << json_of(model, made, logits, why_not.empty()).dump() << '\n';
+    else print(model, made, made.ids.size(), why_not.empty());
+}
+
+}  // namespace tools

@@ -1,0 +1,76 @@
+// What the tools' contract says of every one of them: exit 0; 2 with `refused: LAW_NAME: sentence`; 1 on any other error; never an
+// abort. And numbers on the command line, read strictly: decimal digits, nothing before or after them.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/core/dtype.hpp>
+#include <tenon/core/error.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <charconv>
+#include <exception>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace tools {
+
+/// Calls `body(app)`, which adds its options, parses and works; gives the exit status.
+template <class Body>
+int exit_status(std::string const& about, std::string const& name, Body body) noexcept {
+    try {
+        CLI::App app{about, name};
+        try {
+            body(app);
+            std::cout.flush();
+            if (!std::cout) throw std::runtime_error("standard output cannot be written");
+            return 0;
+        } catch (CLI::Success const& help) {
+            app.exit(help);
+            return 0;
+        } catch (CLI::ParseError const& wrong) {
+            app.exit(wrong);
+            return 1;
+        } catch (tenon::refusal const& refused) {
+            std::cerr << "refused: " << refused.what() << '\n';
+            return 2;
+        } catch (std::exception const& failed) {
+            std::cerr << name << ": " << failed.what() << '\n';
+            return 1;
+        }
+    } catch (...) {
+        return 1;  // standard error itself failed, or something that is no std::exception
+    }
+}
+
+/// The number that the whole of `text` spells; `option` names its place in messages.
+template <class Number>
+Number number_of(std::string_view text, std::string const& option) {
+    Number value{};
+    auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc::result_out_of_range) throw CLI::ValidationError(option, "\"" + std::string(text) + "\" does not fit");
+    if (error != std::errc{} || end != text.data() + text.size()) throw CLI::ValidationError(option, "\"" + std::string(text) + "\" is not a number");
+    return value;
+}
+
+/// An option that takes one number.
+template <class Number>
+CLI::Option* add_number(CLI::App& app, std::string const& option, Number& value, std::string const& about) {
+    return app
+        .add_option_function<std::string>(
+            option, [&value, option](std::string const& text) { value = number_of<Number>(text, option); }, about)
+        ->type_name("NUMBER");
+}
+
+[[noreturn]] inline void refuse(std::string_view law, std::string_view sentence) { throw tenon::refusal(law, sentence); }
+
+/// Weight formats by their names on the command line. Refuses with `weights_are_available` the one that is not built yet.
+inline tenon::weights weights_named(std::string_view name) {
+    for (tenon::weights const w : {tenon::weights::stored, tenon::weights::f32, tenon::weights::bf16})
+        if (tenon::name_of(w) == name) return w;
+    refuse("weights_are_available", "--weights " + std::string(name) + " is not built yet; stored, f32 or bf16 would do");
+}
+
+}  // namespace tools

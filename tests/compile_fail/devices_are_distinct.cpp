@@ -1,0 +1,15 @@
+// One device twice in a group.
+// SPDX-License-Identifier: Apache-2.0
+// expect: broken_law<tenon::(v0::)?law::devices_are_distinct, tenon::(v0::)?at_stage<1>, tenon::(v0::)?has<tenon::(v0::)?quantity::devices, 2>, tenon::(v0::)?has<tenon::(v0::)?quantity::device, 5>, tenon::(v0::)?would_do<> ?>
+#include <tenon/graph/graph.hpp>
+#include <tenon/model/llama.hpp>
+
+using namespace tenon;
+
+struct tiny { static constexpr auto config = model::llama({.layers = 4, .hidden = 64, .heads = 4, .kv_heads = 2, .ffn = 96, .vocab = 101}); };
+
+#ifdef REPAIRED
+struct split : graph<tiny, stage<layers<0, 1>>, stage<layers<2, 3>, device::cpu<5, 6>>> {};
+#else
+struct split : graph<tiny, stage<layers<0, 1>>, stage<layers<2, 3>, device::cpu<5, 5>>> {};
+#endif

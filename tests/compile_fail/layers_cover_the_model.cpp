@@ -1,0 +1,15 @@
+// The last layers belong to nobody.
+// SPDX-License-Identifier: Apache-2.0
+// expect: broken_law<tenon::(v0::)?law::layers_cover_the_model, tenon::(v0::)?at_stage<1>, tenon::(v0::)?has<tenon::(v0::)?quantity::layers, 4>, tenon::(v0::)?has<tenon::(v0::)?quantity::last_layer, 2>, tenon::(v0::)?would_do<3> ?>
+#include <tenon/graph/graph.hpp>
+#include <tenon/model/llama.hpp>
+
+using namespace tenon;
+
+struct tiny { static constexpr auto config = model::llama({.layers = 4, .hidden = 64, .heads = 4, .kv_heads = 2, .ffn = 96, .vocab = 101}); };
+
+#ifdef REPAIRED
+struct split : graph<tiny, stage<layers<0, 1>>, stage<layers<2, 3>>> {};
+#else
+struct split : graph<tiny, stage<layers<0, 1>>, stage<layers<2, 2>>> {};
+#endif

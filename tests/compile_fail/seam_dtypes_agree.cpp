@@ -1,0 +1,15 @@
+// Two sides of a seam that differ in the element type.
+// SPDX-License-Identifier: Apache-2.0
+// expect: broken_law<tenon::(v0::)?law::seam_dtypes_agree, tenon::(v0::)?at_stage<1>, tenon::(v0::)?has<tenon::(v0::)?quantity::bytes_per_element, 4>, tenon::(v0::)?has<tenon::(v0::)?quantity::bytes_per_element, 2>, tenon::(v0::)?would_do<4> ?>
+#include <tenon/graph/graph.hpp>
+#include <tenon/model/llama.hpp>
+
+using namespace tenon;
+
+struct tiny { static constexpr auto config = model::llama({.layers = 4, .hidden = 64, .heads = 4, .kv_heads = 2, .ffn = 96, .vocab = 101}); };
+
+#ifdef REPAIRED
+struct split : graph<tiny, stage<layers<0, 1>>, stage<layers<2, 3>, boundary::residual<boundary_schema, dtype::f32>>> {};
+#else
+struct split : graph<tiny, stage<layers<0, 1>>, stage<layers<2, 3>, boundary::residual<boundary_schema, dtype::bf16>>> {};
+#endif

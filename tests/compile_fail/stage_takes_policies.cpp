@@ -1,0 +1,15 @@
+// Something that is no policy, among the policies.
+// SPDX-License-Identifier: Apache-2.0
+// expect: after its layers a stage takes a device, a shard and a boundary policy, nothing else
+#include <tenon/graph/graph.hpp>
+#include <tenon/model/llama.hpp>
+
+using namespace tenon;
+
+struct tiny { static constexpr auto config = model::llama({.layers = 4, .hidden = 64, .heads = 4, .kv_heads = 2, .ffn = 96, .vocab = 101}); };
+
+#ifdef REPAIRED
+struct split : graph<tiny, stage<layers<0, 3>, device::cpu<0, 1>, shard::tensor<join::gather>>> {};
+#else
+struct split : graph<tiny, stage<layers<0, 3>, device::cpu<0, 1>, join::reduce>> {};
+#endif

@@ -1,0 +1,76 @@
+// A main for a fuzz target: its corpus and seeded mutations of it, the same on every machine. Knows no format.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/core/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace fuzz {
+
+/// Runs the call; a refusal is a right answer, any other exception ends the program, and so does a sanitizer.
+template <class Call>
+void refusing(Call&& call) {
+    try {
+        call();
+    } catch (tenon::refusal const& r) {
+        if (r.law_name().empty()) std::abort();
+    }
+}
+
+/// Source: Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators" (splitmix64).
+class generator {
+public:
+    explicit generator(std::uint64_t seed) : state_(seed) {}
+    std::uint64_t operator()() {
+        std::uint64_t z = state_ += 0x9E3779B97F4A7C15U;
+        z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
+        z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
+        return z ^ (z >> 31U);
+    }
+    std::size_t below(std::size_t end) { return end == 0 ? 0 : static_cast<std::size_t>((*this)() % end); }
+
+private:
+    std::uint64_t state_;
+};
+
+/// One to four small damages: a bit, a byte, a cut, a repeated or moved piece, a word that parsers stumble over.
+inline std::string mutated(std::string text, std::string_view other, std::span<std::string_view const> words, generator& random) {
+    for (std::size_t step = 0, steps = 1 + random.below(4); step < steps; ++step) {
+        std::size_t const at = random.below(text.size() + 1), length = random.below(std::min<std::size_t>(text.size() - at, 24) + 1);
+        switch (random.below(7)) {
+            case 0:
+                if (at < text.size()) text[at] = static_cast<char>(static_cast<unsigned char>(text[at]) ^ (1U << random.below(8)));
+                break;
+            case 1:
+                if (at < text.size()) text[at] = static_cast<char>(static_cast<unsigned char>(random()));
+                break;
+            case 2: text.erase(at, length); break;
+            case 3: text.insert(random.below(text.size() + 1), text.substr(at, length)); break;
+            case 4: text.replace(at, length, words[random.below(words.size())]); break;
+            case 5: text.replace(at, length, other.substr(random.below(other.size()), 24)); break;
+            default: text.resize(at); break;
+        }
+    }
+    return text;
+}
+
+/// Runs the corpus, then `rounds` mutations of it.
+inline int run(int (*target)(std::uint8_t const*, std::size_t), std::span<std::string const> corpus,
+               std::span<std::string_view const> words, int rounds) {
+    auto const feed = [target](std::string const& text) { target(reinterpret_cast<std::uint8_t const*>(text.data()), text.size()); };
+    generator random(20240229);
+    for (std::string const& text : corpus) feed(text);
+    for (int round = 0; round < rounds; ++round)
+        feed(mutated(corpus[random.below(corpus.size())], corpus[random.below(corpus.size())], words, random));
+    std::printf("%zu seeds, %d mutations\n", corpus.size(), rounds);
+    return 0;
+}
+
+}  // namespace fuzz

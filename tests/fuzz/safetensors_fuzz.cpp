@@ -1,0 +1,77 @@
+// Any bytes as a safetensors file: tensors that lie inside the bytes, or a refusal.
+// SPDX-License-Identifier: Apache-2.0
+#include "mutate.hpp"
+
+#include <tenon/checkpoint/safetensors.hpp>
+#include <tenon/checkpoint/writer.hpp>
+
+using namespace tenon::checkpoint;
+
+extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
+    auto const bytes = std::as_bytes(std::span<std::uint8_t const>(data, size));
+    fuzz::refusing([bytes] {
+        std::vector<tensor_view> const tensors = read_safetensors(bytes, "fuzz");
+        std::size_t total = 0;
+        for (tensor_view const& t : tensors) {
+            total += t.data.size();
+            for (std::byte const b : t.data) total += std::to_integer<std::size_t>(b) >> 8U;  // reads every byte, adds nothing
+            if (find(tensors, t.name) != &t) std::abort();
+        }
+        if (total > bytes.size()) std::abort();
+        // What was read can be written and read again, and is then the same file.
+        std::string const written = safetensors_bytes(tensors);
+        if (safetensors_bytes(read_safetensors(std::as_bytes(std::span<char const>(written)), "again")) != written) std::abort();
+    });
+    return 0;
+}
+
+#ifdef TENON_FUZZ_MAIN
+namespace {
+std::string container(std::string_view header, std::string_view data) {
+    std::string result;
+    for (std::size_t i = 0; i < 8; ++i) result += static_cast<char>(static_cast<unsigned char>(header.size() >> (8 * i)));
+    return result.append(header).append(data);
+}
+
+// Mutates the header alone and gives it its right length, so that most of the rounds get past the first rule.
+int framed(std::uint8_t const* data, std::size_t size) {
+    std::string const file = container({reinterpret_cast<char const*>(data), size}, "0123456789abcdef");
+    return LLVMFuzzerTestOneInput(reinterpret_cast<std::uint8_t const*>(file.data()), file.size());
+}
+}  // namespace
+
+int main() {
+    std::string const headers[]{
+        R"({"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"b":{"dtype":"BF16","shape":[4],"data_offsets":[8,16]}})",
+        R"({"__metadata__":{"format":"pt"},"s":{"dtype":"F64","shape":[],"data_offsets":[0,8]},"t":{"dtype":"I64","shape":[1],"data_offsets":[8,16]}})",
+        R"({"z":{"dtype":"U8","shape":[0,3],"data_offsets":[0,0]},"é":{"dtype":"F8_E4M3","shape":[16],"data_offsets":[0,16]}}   )", "{}"};
+    std::string files[std::size(headers)];
+    for (std::size_t i = 0; i < std::size(headers); ++i)
+        files[i] = container(headers[i], std::string_view("0123456789abcdef", i == 3 ? 0U : 16U));
+    std::string_view const words[]{"18446744073709551615",
+                                   "9223372036854775807",
+                                   "4294967296",
+                                   "-1",
+                                   "1.0",
+                                   "0",
+                                   "8",
+                                   "16",
+                                   "F4",
+                                   "F8_E8M0",
+                                   "null",
+                                   "[]",
+                                   "{}",
+                                   "\"",
+                                   ",",
+                                   "\"dtype\"",
+                                   "\"shape\"",
+                                   "\"data_offsets\"",
+                                   "\"__metadata__\"",
+                                   "[0,8]",
+                                   "[8,16]",
+                                   "\xFF",
+                                   std::string_view("\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 8),
+                                   "    "};
+    return fuzz::run(LLVMFuzzerTestOneInput, files, words, 50'000) + fuzz::run(framed, headers, words, 150'000);
+}
+#endif

@@ -1,0 +1,99 @@
+// Red arms: every deliberate fault must turn parity red under each plan in which it can act, or parity proves nothing.
+// SPDX-License-Identifier: Apache-2.0
+#include "support/random_model.hpp"
+#include "support/runs.hpp"
+
+#include <doctest/doctest.h>
+#include <tenon/dynamic_causal_lm.hpp>
+
+#include <string>
+#include <vector>
+
+using namespace tenon;
+using namespace support;
+using testing::fault;
+
+namespace {
+struct arm {
+    fault what;
+    std::string name;
+    std::vector<std::string> acts_in;     ///< plans whose parity must fail
+    std::vector<std::string> is_mute_in;  ///< plans that have nothing for it to break
+};
+
+// Four layers, eight heads over four KV heads: `reduce` is legal at 2, 4 and 8.
+std::vector<arm> const arms{
+    {fault::swapped_output_slices, "swapped_output_slices", {"all@0,1", "all@0,1:tensor.reduce", "all@0,1,2,3", "all@0,1,2,3:tensor.reduce", "all@0,1,2,3,4,5,6,7", "0-1@0;2-3@1,2", "0@0;1-2@1,2:tensor.reduce;3@0"}, {"all@0", "0-1@0;2-3@1"}},
+    {fault::wrong_join_order, "wrong_join_order", {"all@0,1,2,3:tensor.reduce", "all@0,1,2,3,4,5,6,7:tensor.reduce", "0-1@0;2-3@1,2,3,4:tensor.reduce"}, {"all@0", "all@0,1:tensor.reduce", "all@0,1,2,3"}},
+    {fault::dropped_peer, "dropped_peer", {"all@0,1", "all@0,1:tensor.reduce", "all@0,1,2,3", "all@0,1,2,3:tensor.reduce", "all@0,1,2,3,4,5,6,7:tensor.reduce", "0@0;1-2@1,2:tensor.reduce;3@0"}, {"all@0", "0-1@0;2-3@1"}},
+    {fault::shifted_seam, "shifted_seam", {"0-1@0;2-3@1", "0@0;1@1;2@2;3@3", "0@0;1-2@1,2:tensor.reduce;3@0", "0-1@0,1;2-3@2,3"}, {"all@0", "all@0,1"}},
+    {fault::shifted_kv_heads, "shifted_kv_heads", {"all@0,1", "all@0,1:tensor.reduce", "all@0,1,2,3", "all@0,1,2,3:tensor.reduce", "all@0,1,2,3,4,5,6,7", "0-1@0;2-3@1,2:tensor.reduce"}, {"all@0", "0-1@0;2-3@1"}},
+    {fault::stale_kv_row, "stale_kv_row", {"all@0", "0-1@0;2-3@1", "all@0,1", "all@0,1,2,3:tensor.reduce"}, {}},
+    {fault::idle_rank, "idle_rank", {"all@0,1", "all@0,1:tensor.reduce", "all@0,1,2,3", "all@0,1,2,3,4,5,6,7:tensor.reduce", "0-1@0;2-3@1,2"}, {"all@0", "0-1@0;2-3@1"}},
+};
+
+load_options with(fault f) {
+    load_options o;
+    o.fault = f;
+    return o;
+}
+
+/// The prompt in one piece, then the rest step by step: prefill and decode.
+floats rows_under(random_model const& files, std::string const& text, fault f, runtime_kind runtime, ids const& tokens) {
+    auto m = dynamic_causal_lm<>::load(files.directory(), plan::parse(text), runtime, with(f));
+    state s = m.make_state();
+    feed const prompt{&s, std::span<token_id const>(tokens).first(tokens.size() - 4)};
+    floats rows;
+    append(rows, m.forward({&prompt, 1}, rows_wanted::all));
+    for (std::size_t i = tokens.size() - 4; i < tokens.size(); ++i) append(rows, m.step(s, tokens[i]));
+    return rows;
+}
+}  // namespace
+
+TEST_CASE("Each fault turns parity red wherever it can act, and nowhere else") {
+    for (dtype const type : {dtype::f32, dtype::bf16}) {
+        random_model const files({.name = "red", .hidden = 64, .type = type}, 21);
+        random_bits random(4);
+        ids const tokens = random_tokens(random, 12, files.shape().vocab);
+        floats const plain = rows_under(files, "all@0", fault::none, runtime_kind::sequential, tokens);
+        for (arm const& a : arms) {
+            CAPTURE(a.name);
+            for (std::string const& text : a.acts_in) {
+                CAPTURE(text);
+                REQUIRE_EQ(first_difference(plain, rows_under(files, text, fault::none, runtime_kind::sequential, tokens)), "");
+                for (runtime_kind const r : {runtime_kind::sequential, runtime_kind::threads})
+                    CHECK_NE(first_difference(plain, rows_under(files, text, a.what, r, tokens)), "");
+            }
+            for (std::string const& text : a.is_mute_in) {
+                CAPTURE(text);
+                CHECK_EQ(first_difference(plain, rows_under(files, text, a.what, runtime_kind::sequential, tokens)), "");
+            }
+        }
+    }
+}
+
+TEST_CASE("The census notices a rank that did nothing") {
+    random_model const files({.name = "idle", .hidden = 64}, 22);
+    for (std::string const text : {"all@0,1", "all@0,1,2,3:tensor.reduce"}) {
+        CAPTURE(text);
+        for (fault const f : {fault::none, fault::idle_rank}) {
+            auto m = dynamic_causal_lm<>::load(files.directory(), plan::parse(text), runtime::sequential{}, with(f));
+            state s = m.make_state();
+            m.step(s, 3);
+            census const c = m.counts();
+            for (std::size_t r = 0; r + 1 < c.ranks.size(); ++r) CHECK(c.ranks[r].products == 4 * 7 + 1);
+            CHECK(c.ranks.back().products == (f == fault::none ? 4 * 7 + 1 : 0));
+        }
+    }
+}
+
+TEST_CASE("The census notices a rank whose layers were skipped") {
+    random_model const files({.name = "skipped", .hidden = 64}, 23);
+    for (fault const f : {fault::none, fault::shifted_seam}) {
+        auto m = dynamic_causal_lm<>::load(files.directory(), plan::parse("0-1@0;2-3@1"), runtime::sequential{}, with(f));
+        state s = m.make_state();
+        m.step(s, 3);
+        CHECK(m.counts().ranks[0].rows == 2);
+        CHECK(m.counts().ranks[1].rows == (f == fault::none ? 2 : 1));
+    }
+}

@@ -1,0 +1,167 @@
+// The Llama forward pass in binary64, written from its equations and from nothing of the library: plain loops over the values of
+// a checkpoint, one token at a time.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <numbers>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace oracle {
+
+using row = std::vector<double>;
+
+enum class stretch { none, linear, llama3 };
+
+/// What the equations need; filled by the test.
+struct shape {
+    int layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
+    double epsilon = 1e-5, theta = 10000.0;
+    stretch rope = stretch::none;
+    double factor = 1.0, low = 1.0, high = 4.0, original = 0.0;
+    bool tied = false, attention_bias = false, mlp_bias = false;
+};
+
+class model {
+public:
+    /// `values` gives a tensor by its checkpoint name, row after row.
+    model(shape s, std::function<row(std::string const&)> values) : s_(s), values_(std::move(values)) {
+        embed_ = values_("model.embed_tokens.weight");
+        norm_ = values_("model.norm.weight");
+        head_ = s.tied ? embed_ : values_("lm_head.weight");
+        for (int l = 0; l < s.layers; ++l) layers_.push_back(read("model.layers." + std::to_string(l) + "."));
+        for (int j = 0; j < s.head_dim / 2; ++j) frequencies_.push_back(frequency(j));
+    }
+
+    /// One sequence; `feed` appends a token and returns its logits.
+    class sequence {
+    public:
+        explicit sequence(model const& m) : m_(m), keys_(m.layers_.size()), values_(m.layers_.size()) {}
+        row feed(int token) {
+            shape const& s = m_.s_;
+            row h(static_cast<std::size_t>(s.hidden));
+            for (std::size_t i = 0; i < h.size(); ++i) h[i] = m_.embed_[static_cast<std::size_t>(token) * h.size() + i];
+            for (std::size_t l = 0; l < m_.layers_.size(); ++l) {
+                add(h, attend(l, m_.normed(h, m_.layers_[l].input_norm)));
+                add(h, m_.gated(m_.layers_[l], m_.normed(h, m_.layers_[l].post_norm)));
+            }
+            ++length_;
+            return product(m_.head_, {}, m_.normed(h, m_.norm_));
+        }
+
+    private:
+        row attend(std::size_t l, row const& x) {
+            layer const& w = m_.layers_[l];
+            auto const D = static_cast<std::size_t>(m_.s_.head_dim), heads = static_cast<std::size_t>(m_.s_.heads), shared = heads / static_cast<std::size_t>(m_.s_.kv_heads);
+            row q = product(w.q, w.q_bias, x), k = product(w.k, w.k_bias, x);
+            m_.rotate(q, length_);
+            m_.rotate(k, length_);
+            keys_[l].push_back(k);
+            values_[l].push_back(product(w.v, w.v_bias, x));
+            row out(heads * D, 0.0);
+            for (std::size_t n = 0; n < heads; ++n) {
+                std::size_t const g = n / shared;
+                row p;
+                double most = -INFINITY, sum = 0.0;
+                for (row const& key : keys_[l]) {
+                    double score = 0.0;
+                    for (std::size_t d = 0; d < D; ++d) score += q[n * D + d] * key[g * D + d];
+                    p.push_back(score / std::sqrt(static_cast<double>(D)));
+                    most = std::fmax(most, p.back());
+                }
+                for (double& e : p) sum += e = std::exp(e - most);
+                for (std::size_t t = 0; t < p.size(); ++t)
+                    for (std::size_t d = 0; d < D; ++d) out[n * D + d] += p[t] / sum * values_[l][t][g * D + d];
+            }
+            return product(w.o, w.o_bias, out);
+        }
+
+        model const& m_;
+        int length_ = 0;
+        std::vector<std::vector<row>> keys_, values_;
+    };
+
+private:
+    struct layer {
+        row input_norm{}, q{}, q_bias{}, k{}, k_bias{}, v{}, v_bias{}, o{}, o_bias{};
+        row post_norm{}, gate{}, gate_bias{}, up{}, up_bias{}, down{}, down_bias{};
+    };
+    layer read(std::string const& at) const {
+        auto const bias = [this, &at](bool there, std::string const& name) { return there ? values_(at + name + ".bias") : row{}; };
+        layer w;
+        w.input_norm = values_(at + "input_layernorm.weight");
+        w.q = values_(at + "self_attn.q_proj.weight");
+        w.k = values_(at + "self_attn.k_proj.weight");
+        w.v = values_(at + "self_attn.v_proj.weight");
+        w.o = values_(at + "self_attn.o_proj.weight");
+        w.q_bias = bias(s_.attention_bias, "self_attn.q_proj");
+        w.k_bias = bias(s_.attention_bias, "self_attn.k_proj");
+        w.v_bias = bias(s_.attention_bias, "self_attn.v_proj");
+        w.o_bias = bias(s_.attention_bias, "self_attn.o_proj");
+        w.post_norm = values_(at + "post_attention_layernorm.weight");
+        w.gate = values_(at + "mlp.gate_proj.weight");
+        w.up = values_(at + "mlp.up_proj.weight");
+        w.down = values_(at + "mlp.down_proj.weight");
+        w.gate_bias = bias(s_.mlp_bias, "mlp.gate_proj");
+        w.up_bias = bias(s_.mlp_bias, "mlp.up_proj");
+        w.down_bias = bias(s_.mlp_bias, "mlp.down_proj");
+        return w;
+    }
+
+    static void add(row& to, row const& x) {
+        for (std::size_t i = 0; i < to.size(); ++i) to[i] += x[i];
+    }
+    static row product(row const& w, row const& bias, row const& x) {
+        row y(w.size() / x.size());
+        for (std::size_t n = 0; n < y.size(); ++n) {
+            for (std::size_t k = 0; k < x.size(); ++k) y[n] += x[k] * w[n * x.size() + k];
+            if (!bias.empty()) y[n] += bias[n];
+        }
+        return y;
+    }
+    row normed(row const& x, row const& gain) const {
+        double squares = 0.0;
+        for (double const v : x) squares += v * v;
+        double const root = std::sqrt(squares / static_cast<double>(x.size()) + s_.epsilon);
+        row y(x.size());
+        for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] / root * gain[i];
+        return y;
+    }
+    static row gated(layer const& w, row const& x) {
+        row g = product(w.gate, w.gate_bias, x);
+        row const u = product(w.up, w.up_bias, x);
+        for (std::size_t i = 0; i < g.size(); ++i) g[i] = g[i] / (1.0 + std::exp(-g[i])) * u[i];
+        return product(w.down, w.down_bias, g);
+    }
+    double frequency(int j) const {
+        double const inv = std::pow(s_.theta, -2.0 * j / s_.head_dim);
+        if (s_.rope == stretch::none) return inv;
+        if (s_.rope == stretch::linear) return inv / s_.factor;
+        double const wave = 2.0 * std::numbers::pi / inv;
+        if (wave < s_.original / s_.high) return inv;
+        if (wave > s_.original / s_.low) return inv / s_.factor;
+        double const t = (s_.original / wave - s_.low) / (s_.high - s_.low);
+        return (1.0 - t) * inv / s_.factor + t * inv;
+    }
+    void rotate(row& x, int position) const {
+        auto const D = static_cast<std::size_t>(s_.head_dim), half = D / 2;
+        for (std::size_t head = 0; head < x.size(); head += D)
+            for (std::size_t j = 0; j < half; ++j) {
+                double const c = std::cos(position * frequencies_[j]), s = std::sin(position * frequencies_[j]);
+                double const a = x[head + j], b = x[head + j + half];
+                x[head + j] = a * c - b * s;
+                x[head + j + half] = b * c + a * s;
+            }
+    }
+
+    shape s_;
+    std::function<row(std::string const&)> values_;
+    row embed_, norm_, head_;
+    std::vector<layer> layers_;
+    std::vector<double> frequencies_;
+};
+
+}  // namespace oracle

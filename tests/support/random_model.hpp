@@ -1,0 +1,218 @@
+// Small llama checkpoints with random weights, written into a folder that vanishes: config.json and model.safetensors from a
+// geometry and a seed. Every value is exact in its element type, so that a test can read the same numbers from memory.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/checkpoint/writer.hpp>
+#include <tenon/core/dtype.hpp>
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <dirent.h>
+#include <fstream>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+namespace support {
+
+/// An empty folder, removed with its files at the end.
+class scratch_folder {
+public:
+    scratch_folder() {
+        char const* const parent = std::getenv("TMPDIR");
+        path_ = std::string(parent != nullptr && *parent != '\0' ? parent : "/tmp") + "/tenon-test-XXXXXX";
+        if (::mkdtemp(path_.data()) == nullptr) std::abort();
+    }
+    scratch_folder(scratch_folder const&) = delete;
+    scratch_folder& operator=(scratch_folder const&) = delete;
+    ~scratch_folder() {
+        if (::DIR* const folder = ::opendir(path_.c_str())) {
+            while (::dirent const* const entry = ::readdir(folder)) ::unlink((path_ + "/" + entry->d_name).c_str());
+            ::closedir(folder);
+        }
+        ::rmdir(path_.c_str());
+    }
+
+    std::string const& path() const { return path_; }
+    std::string path(std::string_view name) const { return path_ + "/" + std::string(name); }
+    void write(std::string_view name, std::string_view text) const {
+        std::ofstream(path(name), std::ios::binary).write(text.data(), static_cast<std::streamsize>(text.size()));
+    }
+
+private:
+    std::string path_;
+};
+
+enum class scaling { none, linear, llama3 };
+
+/// The numbers of a checkpoint, as its config.json will say them.
+struct geometry {
+    std::string name{};
+    int layers = 4, hidden = 128, heads = 8, kv_heads = 4;
+    int head_dim = 0;  ///< 0: left out, hidden / heads
+    int ffn = 256, vocab = 101, max_positions = 256;
+    tenon::dtype type = tenon::dtype::f32;
+    bool tied = false, attention_bias = false, mlp_bias = false;
+    double theta = 10000.0, epsilon = 1e-5;
+    scaling rope = scaling::none;
+    double factor = 4.0, low = 1.0, high = 4.0;
+    int original = 64;
+
+    int head_width() const { return head_dim != 0 ? head_dim : hidden / heads; }
+};
+
+inline std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
+
+/// A binary16 number, which `x` must be.
+inline std::uint16_t half_of(float x) {
+    auto const sign = static_cast<std::uint32_t>(std::signbit(x) ? 0x8000 : 0);
+    float const m = std::fabs(x);
+    if (m < 0x1p-14f) return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(m * 0x1p24f));
+    std::uint32_t const b = bits_of(m);
+    return static_cast<std::uint16_t>(sign | (((b >> 23U) - 112U) << 10U) | ((b >> 13U) & 0x3ffU));
+}
+
+/// One tensor: its exact values and the bytes that a file holds.
+struct stored_tensor {
+    std::vector<std::int64_t> shape{};
+    tenon::dtype type = tenon::dtype::f32;
+    std::vector<float> values{};
+
+    std::vector<std::byte> bytes() const {
+        std::vector<std::byte> out(values.size() * (type == tenon::dtype::f32 ? 4 : 2));
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            if (type == tenon::dtype::f32) {
+                std::memcpy(out.data() + 4 * i, &values[i], 4);
+                continue;
+            }
+            std::uint16_t const half = type == tenon::dtype::f16 ? half_of(values[i]) : static_cast<std::uint16_t>(bits_of(values[i]) >> 16U);
+            std::memcpy(out.data() + 2 * i, &half, 2);
+        }
+        return out;
+    }
+};
+
+/// splitmix64. Source: Steele et al. 2014, "Fast splittable pseudorandom number generators".
+class random_bits {
+public:
+    explicit random_bits(std::uint64_t seed) : state_(seed) {}
+    std::uint64_t operator()() {
+        std::uint64_t z = (state_ += 0x9e3779b97f4a7c15U);
+        z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
+        z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
+        return z ^ (z >> 31U);
+    }
+    int below(int n) { return static_cast<int>((*this)() % static_cast<std::uint64_t>(n)); }
+
+private:
+    std::uint64_t state_;
+};
+
+inline std::vector<std::int32_t> random_tokens(random_bits& random, int count, int vocab) {
+    std::vector<std::int32_t> ids;
+    for (int i = 0; i < count; ++i) ids.push_back(random.below(vocab));
+    return ids;
+}
+
+/// A checkpoint folder for the lifetime of the object, and its values in memory.
+class random_model {
+public:
+    random_model(geometry g, std::uint64_t seed) : shape_(std::move(g)), random_(seed) {
+        fill();
+        write();
+    }
+
+    geometry const& shape() const { return shape_; }
+    std::string const& directory() const { return folder_.path(); }
+    scratch_folder const& folder() const { return folder_; }
+    std::map<std::string, stored_tensor> const& tensors() const { return tensors_; }
+    std::map<std::string, stored_tensor>& tensors() { return tensors_; }  ///< change, then `write()`, for a checkpoint that is wrong
+
+    void write() const {
+        folder_.write("config.json", config());
+        std::vector<std::vector<std::byte>> data;
+        data.reserve(tensors_.size());
+        std::vector<tenon::checkpoint::tensor_view> views;
+        for (auto const& [name, t] : tensors_) {
+            data.push_back(t.bytes());
+            tenon::checkpoint::tensor_view v{};
+            v.name = name;
+            v.type = t.type;
+            v.shape = t.shape;
+            v.data = data.back();
+            views.push_back(v);
+        }
+        tenon::checkpoint::write_safetensors(folder_.path("model.safetensors"), views);
+    }
+
+    std::string config() const {
+        geometry const& g = shape_;
+        auto const field = [](std::string_view name, std::string const& value) { return "  \"" + std::string(name) + "\": " + value + ",\n"; };
+        auto const flag = [](bool b) { return std::string(b ? "true" : "false"); };
+        std::string text = "{\n" + field("hidden_size", std::to_string(g.hidden)) + field("num_hidden_layers", std::to_string(g.layers)) +
+                           field("num_attention_heads", std::to_string(g.heads)) + field("num_key_value_heads", std::to_string(g.kv_heads)) +
+                           field("intermediate_size", std::to_string(g.ffn)) + field("vocab_size", std::to_string(g.vocab)) +
+                           field("max_position_embeddings", std::to_string(g.max_positions)) + field("rms_norm_eps", std::to_string(g.epsilon)) +
+                           field("rope_theta", std::to_string(g.theta)) + field("tie_word_embeddings", flag(g.tied)) +
+                           field("attention_bias", flag(g.attention_bias)) + field("mlp_bias", flag(g.mlp_bias));
+        if (g.head_dim != 0) text += field("head_dim", std::to_string(g.head_dim));
+        if (g.rope == scaling::linear) text += field("rope_scaling", "{\"type\": \"linear\", \"factor\": " + std::to_string(g.factor) + "}");
+        if (g.rope == scaling::llama3)
+            text += field("rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": " + std::to_string(g.factor) + ", \"low_freq_factor\": " + std::to_string(g.low) +
+                                              ", \"high_freq_factor\": " + std::to_string(g.high) + ", \"original_max_position_embeddings\": " + std::to_string(g.original) + "}");
+        return text + "  \"model_type\": \"llama\"\n}\n";
+    }
+
+private:
+    /// `centre` plus numbers of about the given spread, each an integer of few bits times a power of two.
+    void add(std::string const& name, std::vector<std::int64_t> dims, double spread, float centre = 0.0f) {
+        stored_tensor t{std::move(dims), shape_.type, {}};
+        std::int64_t count = 1;
+        for (std::int64_t const d : t.shape) count *= d;
+        int bits = shape_.type == tenon::dtype::bf16 ? 8 : shape_.type == tenon::dtype::f16 ? 11 : 24;
+        int const exponent = static_cast<int>(std::lround(std::log2(spread)));
+        if (centre != 0.0f) bits += exponent;  // the sum must be exact too
+        int const range = 1 << bits;
+        float const unit = std::ldexp(1.0f, exponent - bits);
+        t.values.reserve(static_cast<std::size_t>(count));
+        for (std::int64_t i = 0; i < count; ++i) t.values.push_back(centre + static_cast<float>(random_.below(2 * range - 1) - range + 1) * unit);
+        tensors_[name] = std::move(t);
+    }
+    void project(std::string const& name, int rows, int columns, bool biased) {
+        add(name + ".weight", {rows, columns}, std::sqrt(3.0 / columns));
+        if (biased) add(name + ".bias", {rows}, 0.5);
+    }
+    void fill() {
+        geometry const& g = shape_;
+        int const D = g.head_width();
+        add("model.embed_tokens.weight", {g.vocab, g.hidden}, g.tied ? 0.25 : 1.0);
+        for (int l = 0; l < g.layers; ++l) {
+            std::string const at = "model.layers." + std::to_string(l) + ".";
+            add(at + "input_layernorm.weight", {g.hidden}, 0.25, 0.5f);
+            project(at + "self_attn.q_proj", g.heads * D, g.hidden, g.attention_bias);
+            project(at + "self_attn.k_proj", g.kv_heads * D, g.hidden, g.attention_bias);
+            project(at + "self_attn.v_proj", g.kv_heads * D, g.hidden, g.attention_bias);
+            project(at + "self_attn.o_proj", g.hidden, g.heads * D, g.attention_bias);
+            add(at + "post_attention_layernorm.weight", {g.hidden}, 0.25, 0.5f);
+            project(at + "mlp.gate_proj", g.ffn, g.hidden, g.mlp_bias);
+            project(at + "mlp.up_proj", g.ffn, g.hidden, g.mlp_bias);
+            project(at + "mlp.down_proj", g.hidden, g.ffn, g.mlp_bias);
+        }
+        add("model.norm.weight", {g.hidden}, 0.25, 0.5f);
+        if (!g.tied) project("lm_head", g.vocab, g.hidden, false);
+    }
+
+    geometry shape_;
+    random_bits random_;
+    std::map<std::string, stored_tensor> tensors_;
+    scratch_folder folder_;
+};
+
+}  // namespace support

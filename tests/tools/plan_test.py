@@ -1,0 +1,88 @@
+# tenon-plan: validates, prints ownership and cost in three forms, and reads no weight.
+# SPDX-License-Identifier: Apache-2.0
+import json
+import pathlib
+import shutil
+import struct
+import tempfile
+import unittest
+
+from support import DATA, GQA, MHA, ToolTest, call
+
+LLAMA_405B = str(DATA / "configs/Llama-3.1-405B.json")
+
+
+class Plan(ToolTest):
+    def json_of(self, *arguments):
+        done = call("tenon-plan", *arguments, "--format", "json")
+        self.assertEqual((done.returncode, done.stderr), (0, b""), arguments)
+        return json.loads(done.stdout)
+
+    def test_ownership_and_cost(self):
+        found = self.json_of("--model", GQA, "--plan", "0-1@0,1;2-3@2")
+        self.assertEqual((found["plan"], found["weights"], found["stored"], found["layers"]), ("0-1@0,1;2-3@2", "stored", "BF16", 4))
+        self.assertEqual([(s["first_layer"], s["last_layer"], len(s["ranks"])) for s in found["stages"]], [(0, 1, 2), (2, 3, 1)])
+        self.assertEqual([d["device"] for d in found["devices"]], ["cpu.0", "cpu.1", "cpu.2"])
+        # Two layers, the head, the norms: bf16 matrices, float32 vectors.
+        layer = 2 * (64 * 64 * 2 + 64 * 16 * 2 + 3 * 64 * 96) + 4 * 2 * 64
+        self.assertEqual(found["devices"][2]["weight_bytes"], 2 * layer + 2 * 128 * 64 + 4 * 64)
+        self.assertEqual(found["seams"][0]["bytes_per_token"], 4 * 64)
+
+    def test_weights_and_what_is_stored_set_the_bytes(self):
+        def total(*arguments):
+            return sum(d["weight_bytes"] for d in self.json_of("--plan", "all@0", *arguments)["devices"])
+
+        stored, bf16, f32 = (total("--model", GQA, "--weights", w) for w in ("stored", "bf16", "f32"))
+        self.assertEqual(stored, bf16)
+        self.assertGreater(f32, bf16)
+        self.assertEqual(total("--config", f"{GQA}/config.json"), stored)
+        self.assertEqual(total("--model", MHA), total("--model", MHA, "--weights", "f32"))
+        with tempfile.TemporaryDirectory() as scratch:
+            config = json.loads(pathlib.Path(GQA, "config.json").read_text())
+            for key, name, wanted in (("torch_dtype", "float16", "F16"), ("dtype", "bfloat16", "BF16"), ("dtype", "float32", "F32"), ("note", "", "F32")):
+                config.pop("torch_dtype", None), config.pop("dtype", None)
+                config[key] = name
+                pathlib.Path(scratch, "config.json").write_text(json.dumps(config))
+                self.assertEqual(self.json_of("--config", f"{scratch}/config.json", "--plan", "all@0")["stored"], wanted)
+
+    def test_text_and_dot(self):
+        text = call("tenon-plan", "--model", GQA, "--plan", "all@0")
+        self.assertEqual((text.returncode, text.stderr), (0, b""))
+        self.assertIn(b"weight bytes", text.stdout)
+        self.assertEqual(call("tenon-plan", "--model", GQA, "--plan", "all@0", "--format", "text").stdout, text.stdout)
+        dot = call("tenon-plan", "--config", f"{GQA}/config.json", "--plan", "0-1@0;2-3@1", "--format", "dot").stdout.decode()
+        self.assertTrue(dot.startswith("digraph ") and dot.endswith("}\n"), dot)
+
+    def test_a_large_published_model_needs_its_config_alone(self):
+        found = self.json_of("--config", LLAMA_405B, "--plan", ";".join(f"{s}-{s + 17}@{','.join(str(8 * s + i) for i in range(8))}" for s in range(0, 126, 18)))
+        self.assertEqual((len(found["stages"]), len(found["devices"])), (7, 56))
+        self.assertGreater(sum(d["weight_bytes"] for d in found["devices"]), 2 * 405_000_000_000)
+
+    def test_it_reads_no_weight(self):
+        # A terabyte that is a hole in the file: its header says where the embedding lies and as what, and nothing else is touched.
+        with tempfile.TemporaryDirectory() as scratch:
+            shutil.copy(f"{GQA}/config.json", scratch)
+            header = {"model.embed_tokens.weight": {"dtype": "F16", "shape": [1 << 29, 1 << 10], "data_offsets": [0, 1 << 40]}}
+            text = json.dumps(header).encode()
+            with open(f"{scratch}/model.safetensors", "wb") as file:
+                file.write(struct.pack("<Q", len(text)) + text)
+                try:
+                    file.truncate(8 + len(text) + (1 << 40))
+                except OSError:
+                    self.skipTest("no sparse files here")
+            self.assertEqual(self.json_of("--model", scratch, "--plan", "all@0")["stored"], "F16")
+
+    def test_refusals_and_errors(self):
+        self.refused("weights_are_available", "tenon-plan", "--model", GQA, "--plan", "all@0", "--weights", "q8")
+        self.refused("file_opens", "tenon-plan", "--config", "/nonexistent.json", "--plan", "all@0")
+        self.refused("architecture_is_certified", "tenon-plan", "--config", DATA / "configs/Qwen3-8B.json", "--plan", "all@0")
+        self.fails("tenon-plan", says="required|--plan")
+        self.fails("tenon-plan", "--model", GQA, says="--plan")
+        self.fails("tenon-plan", "--plan", "all@0")
+        self.fails("tenon-plan", "--plan", "all@0", "--model", GQA, "--config", f"{GQA}/config.json")
+        self.fails("tenon-plan", "--model", GQA, "--plan", "all@0", "--format", "svg", says="--format")
+        self.fails("tenon-plan", "--model", GQA, "--plan", "all@0", "--weights", "f64", says="--weights")
+
+
+if __name__ == "__main__":
+    unittest.main()

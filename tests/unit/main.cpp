@@ -1,0 +1,4 @@
+// The main of every doctest runner; the cases are in the files that it is linked with.
+// SPDX-License-Identifier: Apache-2.0
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <doctest/doctest.h>

@@ -16,7 +16,7 @@ struct plain : graph<embedded_model, stage<layers<0, embedded_model::last>>> {};
 
 struct split : graph<embedded_model,
     stage<layers<0, embedded_model::half - 1>, device::cpu<0, 1>, shard::tensor<>>,  // two ranks share each layer
-    stage<layers<embedded_model::half, embedded_model::last>, device::cpu<2>>> {};                  // then a pipeline seam
+    stage<layers<embedded_model::half, embedded_model::last>, device::cpu<2>>> {};                // then a pipeline seam
 
 int main(int argc, char** argv) try {
     if (argc != 2) return std::cerr << "usage: 01_hello_graph MODEL_DIRECTORY\n", 2;

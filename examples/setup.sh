@@ -17,6 +17,8 @@ here() {
     python3) command -v python3 ;;
     graphviz) command -v dot ;;
     clang-19) command -v clang++-19 ;;
+    g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ ;;
+    qemu-user) command -v qemu-aarch64 || command -v qemu-aarch64-static ;;
     doctest-dev) has_header doctest/doctest.h ;;
     libcli11-dev) has_header CLI/CLI.hpp ;;
     nlohmann-json3-dev) has_header nlohmann/json.hpp ;;

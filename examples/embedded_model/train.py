@@ -308,8 +308,8 @@ README = """# A llama of {parameters:,} parameters that writes a little like Jan
 
 Small enough to sit in a repository and to be run by a test, real enough that what it says can be read. An ordinary
 Hugging Face directory: `LlamaForCausalLM`, {layers} layers, hidden {hidden}, {heads} heads of {head_dim}, FFN {ffn},
-bfloat16. **A token is a byte**: the vocabulary has 256 entries, an id is the byte's value, and `tokenizer_config.json` says so
-(`"tenon_vocabulary": "bytes"`). There is no begin or end token; a prompt is its bytes,
+bfloat16. **A token is a byte**: the vocabulary has 256 entries, an id is the byte's value, and
+`tokenizer_config.json` says so (`"tenon_vocabulary": "bytes"`). There is no begin or end token; a prompt is its bytes,
 at most {positions} with what follows.
 
 ## Text

@@ -57,17 +57,22 @@ constexpr auto pick() {
 template <class P> struct is_device : std::bool_constant<device::policy<P>> {};
 template <class P> struct is_shard : std::bool_constant<shard::policy<P>> {};
 template <class P> struct is_boundary : std::bool_constant<boundary::policy<P>> {};
+// Apart from the stage, whose constants stay usable: clang drops a class with a failed assertion and reports every use of it.
+template <class Layers, class... Policies>
+struct stage_is_well_formed {
+    static_assert(is_layers<Layers>, "a stage begins with its layers: stage<layers<First, Last>, ...>");
+    static_assert((is_policy<Policies> && ...), "after its layers a stage takes a device, a shard and a boundary policy, nothing else");
+    static_assert((0 + ... + device::policy<Policies>) <= 1, "a stage has one device policy, which may name several devices");
+    static_assert((0 + ... + shard::policy<Policies>) <= 1, "a stage has one shard policy; compose several with shard::both<>");
+    static_assert((0 + ... + boundary::policy<Policies>) <= 1, "a stage has one boundary policy");
+};
 }  // namespace detail
 
 /// A stage: its layers, then a device policy, a sharding policy and a boundary policy in any order. A policy left out is
 /// the plain one: device 0 of the CPU backend, whole on one rank or `tensor` on several, the residual stream in float32.
 template <class Layers, class... Policies>
 struct stage {
-    static_assert(detail::is_layers<Layers>, "a stage begins with its layers: stage<layers<First, Last>, ...>");
-    static_assert((detail::is_policy<Policies> && ...), "after its layers a stage takes a device, a shard and a boundary policy, nothing else");
-    static_assert((0 + ... + device::policy<Policies>) <= 1, "a stage has one device policy, which may name several devices");
-    static_assert((0 + ... + shard::policy<Policies>) <= 1, "a stage has one shard policy; compose several with shard::both<>");
-    static_assert((0 + ... + boundary::policy<Policies>) <= 1, "a stage has one boundary policy");
+    static_assert(sizeof(detail::stage_is_well_formed<Layers, Policies...>) != 0);
 
     using device_policy = typename decltype(detail::pick<detail::is_device, device::cpu<0>, Policies...>())::type::type;
     using shard_policy = typename decltype(detail::pick<detail::is_shard, shard::by_default, Policies...>())::type::type;

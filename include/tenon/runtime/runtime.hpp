@@ -22,7 +22,7 @@ struct sequential {
     static constexpr std::string_view name = "sequential";
 };
 
-/// One persistent thread for every distinct device of the graph.
+/// One worker for every distinct device of the graph: the caller's thread for the first, a persistent one for each other.
 struct threads {
     static constexpr runtime_kind kind = runtime_kind::threads;
     static constexpr std::string_view name = "threads";

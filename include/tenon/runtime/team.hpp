@@ -53,8 +53,8 @@ private:
     alignas(64) std::atomic<std::uint32_t> round_{0};
 };
 
-/// Threads that wait for a job, run it, each with its own index, and wait again. `run` returns when all are done and rethrows the
-/// first worker's exception, lowest index first. Joined by the destructor.
+/// Workers that wait for a job, run it, each with its own index, and wait again. Worker 0 is whoever calls `run`, so that a team of
+/// one has no thread and nobody is woken without need; the others are persistent threads, joined by the destructor.
 class thread_team {
 public:
     /// What the workers run. An interface, not a std::function: <functional> costs a user's file a third of a second.
@@ -70,7 +70,7 @@ public:
         spins_ = crowded ? 0 : 4000;
         threads_.reserve(static_cast<std::size_t>(workers));
         try {
-            for (int w = 0; w < workers; ++w) threads_.emplace_back([this, w] { serve(w); });
+            for (int w = 1; w < workers; ++w) threads_.emplace_back([this, w] { serve(w); });
         } catch (...) {
             stop();
             throw;
@@ -82,34 +82,41 @@ public:
 
     int spins() const noexcept { return spins_; }
 
+    /// Returns when all are done; rethrows the exception of the lowest worker that threw.
     void run(job& work) {
         job_ = &work;
-        left_.store(static_cast<std::uint32_t>(threads_.size()), std::memory_order_relaxed);
         std::uint32_t const done = done_.load(std::memory_order_relaxed);
-        call_.fetch_add(1, std::memory_order_release);
-        call_.notify_all();
-        wait_for_change(done_, done, spins_);
-        for (std::exception_ptr& e : errors_)
-            if (e) {
-                std::exception_ptr const first = e;
-                for (std::exception_ptr& other : errors_) other = nullptr;
-                std::rethrow_exception(first);
-            }
+        if (!threads_.empty()) {
+            left_.store(static_cast<std::uint32_t>(threads_.size()), std::memory_order_relaxed);
+            call_.fetch_add(1, std::memory_order_release);
+            call_.notify_all();
+        }
+        work_as(0);
+        if (!threads_.empty()) wait_for_change(done_, done, spins_);
+        std::exception_ptr first;
+        for (std::exception_ptr& e : errors_) {
+            if (e && !first) first = e;
+            e = nullptr;
+        }
+        if (first) std::rethrow_exception(first);
     }
 
 private:
+    void work_as(int worker) noexcept {
+        try {
+            kernel::flush_to_zero_guard const exact;
+            job_->run(worker);
+        } catch (...) {
+            errors_[static_cast<std::size_t>(worker)] = std::current_exception();
+        }
+    }
+
     void serve(int worker) noexcept {
-        std::uint32_t seen = 0;
-        for (;;) {
+        for (std::uint32_t seen = 0;;) {
             wait_for_change(call_, seen, spins_);
             seen = call_.load(std::memory_order_acquire);
             if (stopping_.load(std::memory_order_acquire)) return;
-            try {
-                kernel::flush_to_zero_guard const exact;
-                job_->run(worker);
-            } catch (...) {
-                errors_[static_cast<std::size_t>(worker)] = std::current_exception();
-            }
+            work_as(worker);
             if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
                 done_.fetch_add(1, std::memory_order_release);
                 done_.notify_all();
@@ -125,7 +132,7 @@ private:
         threads_.clear();
     }
 
-    std::vector<std::exception_ptr> errors_;
+    std::vector<std::exception_ptr> errors_;  ///< one a worker
     int spins_ = 0;
     job* job_ = nullptr;
     std::atomic<bool> stopping_{false};

@@ -15,6 +15,8 @@
 namespace {
 
 using namespace tenon::kernel;
+using tenon::most_segments;
+using tenon::segments_of;
 
 struct release {
     void operator()(void* p) const { std::free(p); }

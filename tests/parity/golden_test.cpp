@@ -21,8 +21,18 @@ struct mha {
     static constexpr auto config = model::llama({.layers = 4, .hidden = 64, .heads = 8, .ffn = 64, .vocab = 128, .max_positions = 512});
 };
 struct gqa {
-    static constexpr auto config = model::llama({.layers = 4, .hidden = 64, .heads = 8, .kv_heads = 2, .head_dim = 8, .ffn = 96, .vocab = 128, .max_positions = 512,
-                                                 .rope_theta = 500000.0, .scaling = rope_scaling::llama3, .factor = 8.0, .original_positions = 256});
+    static constexpr auto config = model::llama({.layers = 4,
+                                                 .hidden = 64,
+                                                 .heads = 8,
+                                                 .kv_heads = 2,
+                                                 .head_dim = 8,
+                                                 .ffn = 96,
+                                                 .vocab = 128,
+                                                 .max_positions = 512,
+                                                 .rope_theta = 500000.0,
+                                                 .scaling = rope_scaling::llama3,
+                                                 .factor = 8.0,
+                                                 .original_positions = 256});
 };
 struct mha_plain : graph<mha, stage<layers<0, 3>>> {};
 struct mha_halves : graph<mha, stage<layers<0, 1>, device::cpu<0>>, stage<layers<2, 3>, device::cpu<1>>> {};
@@ -101,7 +111,8 @@ TEST_CASE("llama_gqa_bf16_sharded has the reference's logits and tokens under gr
 
 TEST_CASE("the goldens have the reference's logits and tokens under plans that arrive as text") {
     golden const f32 = read_golden(data + "llama_mha_f32"), bf16 = read_golden(data + "llama_gqa_bf16_sharded");
-    for (std::string const text : {"all@0", "all@0,1", "all@0,1,2,3", "all@0,1,2,3,4,5,6,7", "0-1@0;2-3@1", "0@0;1@1;2@2;3@3", "0-1@0,1;2-3@2,3:tensor.gather"}) {
+    for (std::string const text :
+         {"all@0", "all@0,1", "all@0,1,2,3", "all@0,1,2,3,4,5,6,7", "0-1@0;2-3@1", "0@0;1@1;2@2;3@3", "0-1@0,1;2-3@2,3:tensor.gather"}) {
         check_dynamic(f32, text);
         check_dynamic(bf16, text);
     }

@@ -21,9 +21,12 @@ constexpr int prompt_length = 13, new_tokens = 8;
 
 oracle::shape equations_of(geometry const& g) {
     oracle::shape s;
-    s.layers = g.layers, s.hidden = g.hidden, s.heads = g.heads, s.kv_heads = g.kv_heads, s.head_dim = g.head_width(), s.ffn = g.ffn, s.vocab = g.vocab;
+    s.layers = g.layers, s.hidden = g.hidden, s.heads = g.heads, s.kv_heads = g.kv_heads, s.head_dim = g.head_width(), s.ffn = g.ffn,
+    s.vocab = g.vocab;
     s.epsilon = g.epsilon, s.theta = g.theta;
-    s.rope = g.rope == scaling::linear ? oracle::stretch::linear : g.rope == scaling::llama3 ? oracle::stretch::llama3 : oracle::stretch::none;
+    s.rope = g.rope == scaling::linear   ? oracle::stretch::linear
+             : g.rope == scaling::llama3 ? oracle::stretch::llama3
+                                         : oracle::stretch::none;
     s.factor = g.factor, s.low = g.low, s.high = g.high, s.original = g.original;
     s.tied = g.tied, s.attention_bias = g.attention_bias, s.mlp_bias = g.mlp_bias;
     return s;
@@ -98,19 +101,34 @@ geometry with_everything() {
     return g;
 }
 struct everything {
-    static constexpr auto config = model::llama({.layers = 3, .hidden = 96, .heads = 8, .kv_heads = 2, .head_dim = 16, .ffn = 160, .vocab = 97, .max_positions = 256, .tied = true,
-                                                 .attention_bias = true, .mlp_bias = true, .scaling = rope_scaling::linear, .factor = 4.0});
+    static constexpr auto config = model::llama({.layers = 3,
+                                                 .hidden = 96,
+                                                 .heads = 8,
+                                                 .kv_heads = 2,
+                                                 .head_dim = 16,
+                                                 .ffn = 160,
+                                                 .vocab = 97,
+                                                 .max_positions = 256,
+                                                 .tied = true,
+                                                 .attention_bias = true,
+                                                 .mlp_bias = true,
+                                                 .scaling = rope_scaling::linear,
+                                                 .factor = 4.0});
 };
-struct everything_split : graph<everything, stage<layers<0, 0>, device::cpu<0>>, stage<layers<1, 2>, device::cpu<1, 2>, shard::tensor<join::gather>>> {};
+struct everything_split
+    : graph<everything, stage<layers<0, 0>, device::cpu<0>>, stage<layers<1, 2>, device::cpu<1, 2>, shard::tensor<join::gather>>> {};
 }  // namespace
 
 TEST_CASE("F16 weights are read exactly") {
-    check_plans({.name = "f16", .layers = 2, .hidden = 64, .heads = 4, .kv_heads = 2, .ffn = 96, .vocab = 64, .type = dtype::f16}, {"all@0", "all@0,1", "0@0;1@1"});
+    check_plans({.name = "f16", .layers = 2, .hidden = 64, .heads = 4, .kv_heads = 2, .ffn = 96, .vocab = 64, .type = dtype::f16},
+                {"all@0", "all@0,1", "0@0;1@1"});
 }
 
 TEST_CASE("A tied table serves as the head, on the first stage and away from it") {
     for (dtype const type : {dtype::f32, dtype::bf16})
-        check_plans({.name = "tied", .layers = 2, .hidden = 64, .heads = 4, .kv_heads = 4, .ffn = 64, .vocab = 64, .type = type, .tied = true}, {"all@0", "all@0,1:tensor.reduce", "0@0;1@1", "0@0,1;1@2,3"});
+        check_plans(
+            {.name = "tied", .layers = 2, .hidden = 64, .heads = 4, .kv_heads = 4, .ffn = 64, .vocab = 64, .type = type, .tied = true},
+            {"all@0", "all@0,1:tensor.reduce", "0@0;1@1", "0@0,1;1@2,3"});
 }
 
 TEST_CASE("Biases of attention and FFN are added once") {
@@ -127,16 +145,28 @@ TEST_CASE("Biases of attention and FFN are added once") {
 
 TEST_CASE("Positions are stretched as the config says") {
     for (scaling const s : {scaling::linear, scaling::llama3})
-        check_plans({.name = s == scaling::linear ? "linear" : "llama3", .layers = 2, .hidden = 64, .heads = 4, .kv_heads = 2, .ffn = 96, .vocab = 64, .theta = 50000.0, .rope = s}, {"all@0", "0@0;1@1"});
+        check_plans({.name = s == scaling::linear ? "linear" : "llama3",
+                     .layers = 2,
+                     .hidden = 64,
+                     .heads = 4,
+                     .kv_heads = 2,
+                     .ffn = 96,
+                     .vocab = 64,
+                     .theta = 50000.0,
+                     .rope = s},
+                    {"all@0", "0@0;1@1"});
 }
 
 TEST_CASE("A head width may be explicit: heads times head_dim is not the hidden width") {
-    check_plans({.name = "wide heads", .layers = 2, .hidden = 48, .heads = 4, .kv_heads = 1, .head_dim = 24, .ffn = 56, .vocab = 64}, {"all@0", "all@0,1", "all@0,1,2,3"});
-    check_plans({.name = "narrow", .layers = 2, .hidden = 80, .heads = 6, .kv_heads = 3, .head_dim = 10, .ffn = 72, .vocab = 64}, {"all@0", "all@0,1,2"});
+    check_plans({.name = "wide heads", .layers = 2, .hidden = 48, .heads = 4, .kv_heads = 1, .head_dim = 24, .ffn = 56, .vocab = 64},
+                {"all@0", "all@0,1", "all@0,1,2,3"});
+    check_plans({.name = "narrow", .layers = 2, .hidden = 80, .heads = 6, .kv_heads = 3, .head_dim = 10, .ffn = 72, .vocab = 64},
+                {"all@0", "all@0,1,2"});
 }
 
 TEST_CASE("A vocabulary need not divide over the ranks") {
-    check_plans({.name = "odd vocabulary", .layers = 2, .hidden = 64, .heads = 8, .kv_heads = 8, .ffn = 64, .vocab = 67}, {"all@0", "all@0,1", "all@0,1,2,3", "all@0,1,2,3,4,5,6,7"});
+    check_plans({.name = "odd vocabulary", .layers = 2, .hidden = 64, .heads = 8, .kv_heads = 8, .ffn = 64, .vocab = 67},
+                {"all@0", "all@0,1", "all@0,1,2,3", "all@0,1,2,3,4,5,6,7"});
 }
 
 TEST_CASE("Everything at once, by both ways in") {

@@ -55,7 +55,8 @@ public:
     private:
         row attend(std::size_t l, row const& x) {
             layer const& w = m_.layers_[l];
-            auto const D = static_cast<std::size_t>(m_.s_.head_dim), heads = static_cast<std::size_t>(m_.s_.heads), shared = heads / static_cast<std::size_t>(m_.s_.kv_heads);
+            auto const D = static_cast<std::size_t>(m_.s_.head_dim), heads = static_cast<std::size_t>(m_.s_.heads),
+                       shared = heads / static_cast<std::size_t>(m_.s_.kv_heads);
             row q = product(w.q, w.q_bias, x), k = product(w.k, w.k_bias, x);
             m_.rotate(q, length_);
             m_.rotate(k, length_);

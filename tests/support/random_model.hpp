@@ -5,18 +5,18 @@
 #include <tenon/checkpoint/writer.hpp>
 #include <tenon/core/dtype.hpp>
 
+#include <dirent.h>
+#include <unistd.h>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <dirent.h>
 #include <fstream>
 #include <map>
 #include <string>
 #include <string_view>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -92,7 +92,8 @@ struct stored_tensor {
                 std::memcpy(out.data() + 4 * i, &values[i], 4);
                 continue;
             }
-            std::uint16_t const half = type == tenon::dtype::f16 ? half_of(values[i]) : static_cast<std::uint16_t>(bits_of(values[i]) >> 16U);
+            std::uint16_t const half =
+                type == tenon::dtype::f16 ? half_of(values[i]) : static_cast<std::uint16_t>(bits_of(values[i]) >> 16U);
             std::memcpy(out.data() + 2 * i, &half, 2);
         }
         return out;
@@ -154,19 +155,25 @@ public:
 
     std::string config() const {
         geometry const& g = shape_;
-        auto const field = [](std::string_view name, std::string const& value) { return "  \"" + std::string(name) + "\": " + value + ",\n"; };
+        auto const field = [](std::string_view name, std::string const& value) {
+            return "  \"" + std::string(name) + "\": " + value + ",\n";
+        };
         auto const flag = [](bool b) { return std::string(b ? "true" : "false"); };
-        std::string text = "{\n" + field("hidden_size", std::to_string(g.hidden)) + field("num_hidden_layers", std::to_string(g.layers)) +
-                           field("num_attention_heads", std::to_string(g.heads)) + field("num_key_value_heads", std::to_string(g.kv_heads)) +
-                           field("intermediate_size", std::to_string(g.ffn)) + field("vocab_size", std::to_string(g.vocab)) +
-                           field("max_position_embeddings", std::to_string(g.max_positions)) + field("rms_norm_eps", std::to_string(g.epsilon)) +
-                           field("rope_theta", std::to_string(g.theta)) + field("tie_word_embeddings", flag(g.tied)) +
-                           field("attention_bias", flag(g.attention_bias)) + field("mlp_bias", flag(g.mlp_bias));
+        std::string text =
+            "{\n" + field("hidden_size", std::to_string(g.hidden)) + field("num_hidden_layers", std::to_string(g.layers)) +
+            field("num_attention_heads", std::to_string(g.heads)) + field("num_key_value_heads", std::to_string(g.kv_heads)) +
+            field("intermediate_size", std::to_string(g.ffn)) + field("vocab_size", std::to_string(g.vocab)) +
+            field("max_position_embeddings", std::to_string(g.max_positions)) + field("rms_norm_eps", std::to_string(g.epsilon)) +
+            field("rope_theta", std::to_string(g.theta)) + field("tie_word_embeddings", flag(g.tied)) +
+            field("attention_bias", flag(g.attention_bias)) + field("mlp_bias", flag(g.mlp_bias));
         if (g.head_dim != 0) text += field("head_dim", std::to_string(g.head_dim));
-        if (g.rope == scaling::linear) text += field("rope_scaling", "{\"type\": \"linear\", \"factor\": " + std::to_string(g.factor) + "}");
+        if (g.rope == scaling::linear)
+            text += field("rope_scaling", "{\"type\": \"linear\", \"factor\": " + std::to_string(g.factor) + "}");
         if (g.rope == scaling::llama3)
-            text += field("rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": " + std::to_string(g.factor) + ", \"low_freq_factor\": " + std::to_string(g.low) +
-                                              ", \"high_freq_factor\": " + std::to_string(g.high) + ", \"original_max_position_embeddings\": " + std::to_string(g.original) + "}");
+            text += field("rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": " + std::to_string(g.factor) +
+                                              ", \"low_freq_factor\": " + std::to_string(g.low) +
+                                              ", \"high_freq_factor\": " + std::to_string(g.high) +
+                                              ", \"original_max_position_embeddings\": " + std::to_string(g.original) + "}");
         return text + "  \"model_type\": \"llama\"\n}\n";
     }
 
@@ -182,7 +189,8 @@ private:
         int const range = 1 << bits;
         float const unit = std::ldexp(1.0f, exponent - bits);
         t.values.reserve(static_cast<std::size_t>(count));
-        for (std::int64_t i = 0; i < count; ++i) t.values.push_back(centre + static_cast<float>(random_.below(2 * range - 1) - range + 1) * unit);
+        for (std::int64_t i = 0; i < count; ++i)
+            t.values.push_back(centre + static_cast<float>(random_.below(2 * range - 1) - range + 1) * unit);
         tensors_[name] = std::move(t);
     }
     void project(std::string const& name, int rows, int columns, bool biased) {

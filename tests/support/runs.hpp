@@ -65,14 +65,16 @@ inline std::uint32_t canonical_bits(float x) { return x != x ? 0x7fc00000U : std
 
 /// Empty when all bits are equal; else the first index that differs, both values and their bits.
 inline std::string first_difference(std::span<float const> expected, std::span<float const> got) {
-    if (expected.size() != got.size()) return std::to_string(expected.size()) + " numbers expected, " + std::to_string(got.size()) + " given";
+    if (expected.size() != got.size())
+        return std::to_string(expected.size()) + " numbers expected, " + std::to_string(got.size()) + " given";
     std::size_t first = expected.size(), count = 0;
     for (std::size_t i = 0; i < expected.size(); ++i)
         if (canonical_bits(expected[i]) != canonical_bits(got[i]) && count++ == 0) first = i;
     if (count == 0) return {};
     char text[160];
-    std::snprintf(text, sizeof text, "%zu of %zu differ, first at %zu: expected %.9g (%08x), got %.9g (%08x)", count, expected.size(), first,
-                  static_cast<double>(expected[first]), canonical_bits(expected[first]), static_cast<double>(got[first]), canonical_bits(got[first]));
+    std::snprintf(text, sizeof text, "%zu of %zu differ, first at %zu: expected %.9g (%08x), got %.9g (%08x)", count, expected.size(),
+                  first, static_cast<double>(expected[first]), canonical_bits(expected[first]), static_cast<double>(got[first]),
+                  canonical_bits(got[first]));
     return text;
 }
 
@@ -92,9 +94,7 @@ template <class Call>
 std::string law_of(Call&& call) {
     try {
         call();
-    } catch (tenon::refusal const& r) {
-        return r.law_name();
-    }
+    } catch (tenon::refusal const& r) { return r.law_name(); }
     return "nothing is refused";
 }
 

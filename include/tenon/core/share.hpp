@@ -25,6 +25,8 @@ constexpr share kv_share_of(int kv_heads, int rank, int ranks) {
     return {head, head + 1};
 }
 
+inline constexpr int most_segments = 8;
+
 /// Segments of a product over `width` inputs whose sharding unit is `granule`: the largest power of two <= 8 that divides
 /// width / granule. A property of the model, never of the plan.
 constexpr int segments_of(int width, int granule) {

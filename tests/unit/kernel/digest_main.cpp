@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
         for (int columns : {1, 56, 640, 1024})
             for (int rows : {1, 2, 5, 16, 31}) {
                 int const outputs = 131;
-                matrix const w(random.row(at(outputs * columns)), outputs, columns, tenon::kernel::segments_of(columns, 1), format);
+                matrix const w(random.row(at(outputs * columns)), outputs, columns, tenon::segments_of(columns, 1), format);
                 append(all, run(which, w, random.row(at(rows * columns)), rows));
             }
         show(format == panel_format::f32 ? "matmul f32" : "matmul bf16", all);

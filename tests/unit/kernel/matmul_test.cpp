@@ -6,7 +6,7 @@
 
 using namespace reference;
 using tenon::kernel::name_of;
-using tenon::kernel::segments_of;
+using tenon::segments_of;
 
 namespace {
 constexpr panel_format both_formats[]{panel_format::f32, panel_format::bf16};

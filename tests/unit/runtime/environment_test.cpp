@@ -93,7 +93,8 @@ TEST_CASE("A token is chosen alike in a caller's rough arithmetic") {
     auto const choices = [&] {
         ids all{greedy(tiny)};
         for (std::uint64_t i = 0; i < 2000; ++i)
-            all.push_back(tenon::sample(wide, {.temperature = 0.9f, .top_p = 0.95f, .seed = 1}, i, 0, kernel::table_of(kernel::best_isa())));
+            all.push_back(
+                tenon::sample(wide, {.temperature = 0.9f, .top_p = 0.95f, .seed = 1}, i, 0, kernel::table_of(kernel::best_isa())));
         return all;
     };
     ids const expected = choices();
@@ -108,7 +109,8 @@ TEST_CASE("More ranks than cores is legal and gives the same bits") {
     auto plain = dynamic_causal_lm<>::load(files.directory(), plan::parse("all@0"), runtime::sequential{});
     ids const tokens{1, 2, 3, 4, 5, 6};
     floats const expected = rows_of(plain, tokens);
-    for (std::string const text : {"0@0,1,2,3,4,5,6,7;1@8,9,10,11,12,13,14,15;2@16,17,18,19,20,21,22,23;3@24,25,26,27,28,29,30,31", "all@100,7,3,55,12,1,0,9:tensor.reduce"}) {
+    for (std::string const text : {"0@0,1,2,3,4,5,6,7;1@8,9,10,11,12,13,14,15;2@16,17,18,19,20,21,22,23;3@24,25,26,27,28,29,30,31",
+                                   "all@100,7,3,55,12,1,0,9:tensor.reduce"}) {
         CAPTURE(text);
         auto m = dynamic_causal_lm<>::load(files.directory(), plan::parse(text));
         CHECK_EQ(first_difference(expected, rows_of(m, tokens)), "");

@@ -8,20 +8,22 @@
 #include <tenon/dynamic_causal_lm.hpp>
 #include <tenon/model/llama.hpp>
 
+#include <dirent.h>
+#include <sys/stat.h>
 #include <chrono>
 #include <cstring>
-#include <dirent.h>
 #include <fstream>
 #include <map>
 #include <string>
-#include <sys/stat.h>
 #include <thread>
 
 using namespace tenon;
 using namespace support;
 
 namespace {
-geometry small() { return {.name = "small", .layers = 2, .hidden = 64, .heads = 8, .kv_heads = 4, .ffn = 256, .vocab = 67, .max_positions = 64}; }
+geometry small() {
+    return {.name = "small", .layers = 2, .hidden = 64, .heads = 8, .kv_heads = 4, .ffn = 256, .vocab = 67, .max_positions = 64};
+}
 
 int threads_here() {
     ::DIR* const tasks = ::opendir("/proc/self/task");
@@ -83,7 +85,8 @@ TEST_CASE("parameters() are bit-equal to the files under every split") {
             g.tied = tied;
             g.attention_bias = g.mlp_bias = type != dtype::bf16;
             random_model const files(g, 41);
-            for (std::string const text : {"all@0", "0@0;1@1", "all@0,1", "all@0,1,2,3:tensor.reduce", "all@0,1,2,3,4,5,6,7", "all@0,1,2,3,4,5,6,7:tensor.reduce", "0@0,1,2,3:tensor.reduce;1@4,5"})
+            for (std::string const text : {"all@0", "0@0;1@1", "all@0,1", "all@0,1,2,3:tensor.reduce", "all@0,1,2,3,4,5,6,7",
+                                           "all@0,1,2,3,4,5,6,7:tensor.reduce", "0@0,1,2,3:tensor.reduce;1@4,5"})
                 for (weights const w : {weights::stored, weights::f32, weights::bf16}) check_parameters(files, text, w);
         }
 }
@@ -200,7 +203,8 @@ TEST_CASE("An observer hears of every byte once, and may end the loading") {
 
 namespace {
 struct other_model {
-    static constexpr auto config = model::llama({.layers = 2, .hidden = 64, .heads = 8, .kv_heads = 8, .ffn = 256, .vocab = 67, .max_positions = 64});
+    static constexpr auto config =
+        model::llama({.layers = 2, .hidden = 64, .heads = 8, .kv_heads = 8, .ffn = 256, .vocab = 67, .max_positions = 64});
 };
 }  // namespace
 

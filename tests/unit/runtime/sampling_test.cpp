@@ -61,7 +61,8 @@ TEST_CASE("The token is the first whose running sum passes u times the whole") {
 
 TEST_CASE("Frequencies follow the softmax") {
     int count = 0;
-    for (std::uint64_t i = 0; i < 4000; ++i) count += tenon::sample(row{0, std::log(3.0f)}, {.temperature = 1.0f, .seed = 11}, i, 0, ops()) == 1;
+    for (std::uint64_t i = 0; i < 4000; ++i)
+        count += tenon::sample(row{0, std::log(3.0f)}, {.temperature = 1.0f, .seed = 11}, i, 0, ops()) == 1;
     CHECK(count > 2850);  // 3000 expected, standard deviation 27
     CHECK(count < 3150);
 }

@@ -17,7 +17,8 @@ using namespace support;
 
 namespace {
 random_model const& files() {
-    static random_model const f({.name = "states", .layers = 2, .hidden = 64, .heads = 4, .kv_heads = 2, .ffn = 64, .max_positions = 96}, 31);
+    static random_model const f({.name = "states", .layers = 2, .hidden = 64, .heads = 4, .kv_heads = 2, .ffn = 64, .max_positions = 96},
+                                31);
     return f;
 }
 dynamic_causal_lm<> loaded(std::string const& text = "all@0") { return dynamic_causal_lm<>::load(files().directory(), plan::parse(text)); }
@@ -84,7 +85,8 @@ TEST_CASE("Token ids stay in the vocabulary") {
     auto m = loaded("all@0,1");
     state s = m.make_state();
     int const V = m.config().vocab;
-    for (token_id const id : {-1, V, std::numeric_limits<token_id>::max(), std::numeric_limits<token_id>::min()}) CHECK(law_of([&] { m.step(s, id); }) == "token_is_in_vocabulary");
+    for (token_id const id : {-1, V, std::numeric_limits<token_id>::max(), std::numeric_limits<token_id>::min()})
+        CHECK(law_of([&] { m.step(s, id); }) == "token_is_in_vocabulary");
     CHECK(law_of([&] { m.generate({1, V}); }) == "token_is_in_vocabulary");
     CHECK(s.length() == 0);
     CHECK(law_of([&] { m.step(s, 0), m.step(s, V - 1); }) == "nothing is refused");
@@ -227,8 +229,10 @@ TEST_CASE("Of two threads that call at once one is served and the other refused 
                 }
                 ++served;
             } catch (refusal const& r) {
-                if (r.law_name() != "model_serves_one_call") ++wrong;
-                else if (++refused > 3) enough = true;
+                if (r.law_name() != "model_serves_one_call")
+                    ++wrong;
+                else if (++refused > 3)
+                    enough = true;
             }
         }
     };

@@ -105,11 +105,11 @@ inline void pack(void* destination, packed_matrix const& shape, int first_row, i
     float const f{};
     std::uint16_t const h{};
     if (type == dtype::f32 && wide) return to(f, f, [](float x) { return x; });
-    if (type == dtype::bf16 && wide) return to(f, h, [](std::uint16_t x) { return detail::widen_bf16(x); });
-    if (type == dtype::f16 && wide) return to(f, h, [](std::uint16_t x) { return detail::widen_f16(x); });
-    if (type == dtype::f32) return to(h, f, [](float x) { return detail::narrow_bf16(x); });
+    if (type == dtype::bf16 && wide) return to(f, h, [](std::uint16_t x) { return widen_bf16(x); });
+    if (type == dtype::f16 && wide) return to(f, h, [](std::uint16_t x) { return widen_f16(x); });
+    if (type == dtype::f32) return to(h, f, [](float x) { return narrow_bf16(x); });
     if (type == dtype::bf16) return to(h, h, [](std::uint16_t x) { return x; });
-    if (type == dtype::f16) return to(h, h, [](std::uint16_t x) { return detail::narrow_bf16(detail::widen_f16(x)); });
+    if (type == dtype::f16) return to(h, h, [](std::uint16_t x) { return narrow_bf16(widen_f16(x)); });
     v0::detail::refuse("weights_are_floats", std::string("a matrix is packed from F32, BF16 or F16, not from ") + std::string(name_of(type)));
 }
 

@@ -178,7 +178,7 @@ private:
                 for (std::ptrdiff_t i = 0; i < H; ++i) {
                     std::uint16_t half = 0;
                     std::memcpy(&half, halves + 2 * i, 2);
-                    row[i] = kernel::detail::widen_bf16(half);
+                    row[i] = widen_bf16(half);
                 }
             }
         }

@@ -3,6 +3,7 @@
 #pragma once
 #include <tenon/checkpoint/folder.hpp>
 #include <tenon/checkpoint/inventory.hpp>
+#include <tenon/core/convert.hpp>
 #include <tenon/core/dtype.hpp>
 #include <tenon/graph/cost.hpp>
 #include <tenon/graph/lower.hpp>
@@ -121,15 +122,10 @@ private:
     }
 
     static void widen(float* to, std::byte const* from, int count, dtype type) {
-        for (int i = 0; i < count; ++i) {
-            if (type == dtype::f32) {
-                std::memcpy(to + i, from + 4 * i, 4);
-            } else {
-                std::uint16_t half = 0;
-                std::memcpy(&half, from + 2 * i, 2);
-                to[i] = type == dtype::bf16 ? kernel::detail::widen_bf16(half) : kernel::detail::widen_f16(half);
-            }
-        }
+        auto const n = static_cast<std::size_t>(count);
+        if (type == dtype::f32) copy_f32(to, from, n);
+        else if (type == dtype::bf16) widen_bf16(to, from, n);
+        else widen_f16(to, from, n);
     }
 
     model_config const* config_ = nullptr;

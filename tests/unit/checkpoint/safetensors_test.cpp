@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support.hpp"
 
-#include <tenon/checkpoint/convert.hpp>
+#include <tenon/core/convert.hpp>
 #include <tenon/checkpoint/safetensors.hpp>
 
 #include <doctest/doctest.h>
@@ -11,6 +11,8 @@
 
 using namespace checkpoint_test;
 using namespace tenon::checkpoint;
+using tenon::load_bf16;
+using tenon::load_f32;
 
 namespace {
 std::vector<tensor_view> read(std::string const& file) { return read_safetensors(bytes_of(file), "f"); }

@@ -25,9 +25,9 @@ TEST_CASE("what was packed in pieces from unaligned bytes of any type comes back
                                 std::memcpy(to, &value, 4);
                             else
                                 std::memcpy(to, &half, 2);
-                            if (type == tenon::dtype::bf16) value = tenon::kernel::detail::widen_bf16(half);
-                            if (type == tenon::dtype::f16) value = tenon::kernel::detail::widen_f16(half);
-                            expected.push_back(format == panel_format::bf16 ? tenon::kernel::detail::widen_bf16(tenon::kernel::detail::narrow_bf16(value)) : value);
+                            if (type == tenon::dtype::bf16) value = tenon::widen_bf16(half);
+                            if (type == tenon::dtype::f16) value = tenon::widen_f16(half);
+                            expected.push_back(format == panel_format::bf16 ? tenon::widen_bf16(tenon::narrow_bf16(value)) : value);
                         }
                     packed_matrix shape{nullptr, rows, columns, 1, format};
                     std::vector<std::byte> store(packed_bytes(format, rows, columns), std::byte{0xff});
@@ -42,7 +42,7 @@ TEST_CASE("what was packed in pieces from unaligned bytes of any type comes back
                             unpack(f.data(), 4 * columns, shape, r, 1);
                         else
                             unpack(h.data(), 2 * columns, shape, r, 1);
-                        for (int k = 0; k < columns; ++k) back.push_back(format == panel_format::f32 ? f[at(k)] : tenon::kernel::detail::widen_bf16(h[at(k)]));
+                        for (int k = 0; k < columns; ++k) back.push_back(format == panel_format::f32 ? f[at(k)] : tenon::widen_bf16(h[at(k)]));
                     }
                     REQUIRE(difference(back, expected) == "");
                     int found_padding = 0;  // bytes never written

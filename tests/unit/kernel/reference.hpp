@@ -202,7 +202,7 @@ inline floats run(isa i, matrix const& w, floats const& x, int rows) {
 /// The matrix as the format holds it.
 inline floats held(floats w, panel_format format) {
     if (format == panel_format::bf16)
-        for (float& x : w) x = tenon::kernel::detail::widen_bf16(tenon::kernel::detail::narrow_bf16(x));
+        for (float& x : w) x = tenon::widen_bf16(tenon::narrow_bf16(x));
     return w;
 }
 

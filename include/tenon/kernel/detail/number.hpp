@@ -1,6 +1,7 @@
-// Single numbers: their bits, their conversions, and the fused multiply-add, each exact or rounded once on any machine.
+// Single numbers: their bits and the fused multiply-add, rounded once on any machine.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <tenon/core/convert.hpp>
 #include <tenon/kernel/float_environment.hpp>
 
 #include <bit>
@@ -13,24 +14,6 @@ namespace tenon::inline v0::kernel::detail {
 
 constexpr float float_of(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 constexpr std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
-
-/// Exact.
-constexpr float widen_bf16(std::uint16_t b) { return float_of(static_cast<std::uint32_t>(b) << 16); }
-
-/// Exact.
-constexpr float widen_f16(std::uint16_t h) {
-    std::uint32_t const sign = (h & 0x8000u) << 16, exponent = (h >> 10) & 31u, mantissa = h & 1023u;
-    if (exponent == 31) return float_of(sign | 0x7f800000u | (mantissa << 13));
-    if (exponent != 0) return float_of(sign | ((exponent + 112) << 23) | (mantissa << 13));
-    return float_of(sign | bits_of(static_cast<float>(mantissa) * 5.9604644775390625e-8f));  // times 2^-24
-}
-
-/// Rounds to nearest even; a NaN stays one.
-constexpr std::uint16_t narrow_bf16(float x) {
-    std::uint32_t const u = bits_of(x);
-    if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((u >> 16) | 0x40u);
-    return static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
-}
 
 /// a * b + c rounded once, without hardware for it: the product of two floats is exact in binary64, and the sum is rounded to odd, so that
 /// only the last rounding counts (53 >= 24 + 2). Source: Boldo and Melquiond 2008, "Emulation of a FMA and correctly rounded sums".

@@ -1,6 +1,6 @@
 // Exact widening over every 16-bit pattern, and rounding against the definition.
 // SPDX-License-Identifier: Apache-2.0
-#include <tenon/checkpoint/convert.hpp>
+#include <tenon/core/convert.hpp>
 
 #include <doctest/doctest.h>
 #include <array>
@@ -10,7 +10,7 @@
 #include <limits>
 #include <vector>
 
-using namespace tenon::checkpoint;
+using namespace tenon;
 
 namespace {
 std::uint32_t bits(float f) { return std::bit_cast<std::uint32_t>(f); }

@@ -1,11 +1,11 @@
-// Elements of a checkpoint as float32: exact widening, and rounding back to 16 bits. Knows bit patterns, no tensors and no devices.
+// Stored elements as float32: exact widening, and rounding back to 16 bits. Knows bit patterns, no tensors and no devices.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 
-namespace tenon::inline v0::checkpoint {
+namespace tenon::inline v0 {
 
 /// bfloat16 to float32: exact, every bit pattern kept, NaN payloads too.
 constexpr float widen_bf16(std::uint16_t bits) noexcept { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U); }
@@ -81,4 +81,4 @@ static_assert(widen_f16(0x0001) == 0x1p-24F && widen_f16(0x03FF) == 1023 * 0x1p-
 static_assert(narrow_bf16(0x1.01p0F) == 0x3F80 && narrow_bf16(0x1.03p0F) == 0x3F82 && narrow_f16(65519.0F) == 0x7BFF &&
               narrow_f16(65520.0F) == 0x7C00);
 
-}  // namespace tenon::inline v0::checkpoint
+}  // namespace tenon::inline v0

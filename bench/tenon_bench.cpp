@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -182,22 +183,39 @@ limits measure(int threads) {
 
 // ---- random weights
 
-/// A folder that goes away with everything in it that this program put there.
+/// A folder that goes away with everything in it that this program put there, also when the program is interrupted.
 class temporary_checkpoint {
 public:
     explicit temporary_checkpoint(std::string const& where) : path_(where + "/tenon-bench-XXXXXX") {
         if (::mkdtemp(path_.data()) == nullptr) detail::refuse("file_is_written", where + ": no folder can be made there; --directory FOLDER would do");
+        for (std::size_t i = 0; i < files_.size(); ++i) files_[i] = path_ + names[i];
+        present = this;
+        for (int const signal : {SIGINT, SIGTERM, SIGHUP})
+            std::signal(signal, [](int number) {
+                if (present != nullptr) present->remove();
+                ::_exit(128 + number);
+            });
     }
     temporary_checkpoint(temporary_checkpoint const&) = delete;
     temporary_checkpoint& operator=(temporary_checkpoint const&) = delete;
     ~temporary_checkpoint() {
-        for (char const* name : {"/config.json", "/model.safetensors", "/model.safetensors.partial"}) ::unlink((path_ + name).c_str());
-        ::rmdir(path_.c_str());
+        remove();
+        present = nullptr;
+        for (int const signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
     }
     std::string const& path() const { return path_; }
 
 private:
+    static constexpr std::array<char const*, 3> names{"/config.json", "/model.safetensors", "/model.safetensors.partial"};
+    static inline temporary_checkpoint const* volatile present = nullptr;
+
+    void remove() const {  // calls only what a signal handler may
+        for (std::string const& file : files_) ::unlink(file.c_str());
+        ::rmdir(path_.c_str());
+    }
+
     std::string path_;
+    std::array<std::string, 3> files_;
 };
 
 std::int64_t bytes_in_file(std::vector<checkpoint::wanted_tensor> const& wanted, dtype type, std::int64_t& largest) {

@@ -20,6 +20,7 @@ using namespace support;
 namespace {
 
 using plans = std::vector<std::string>;
+using sizes = std::vector<std::size_t>;
 
 /// What plain gives for a checkpoint: seventeen sequences of different lengths, each alone and in one piece.
 struct baseline {
@@ -55,9 +56,9 @@ void check_batch(language_model& m, baseline const& b, std::size_t size) {
 }
 
 void check_everything(language_model& m, baseline const& b) {
-    for (std::size_t const chunk : {0, 7, 2, 1}) check_chunk(m, b, 3, chunk);
-    for (std::size_t const chunk : {0, 7}) check_chunk(m, b, 0, chunk);
-    for (std::size_t const size : {1, 2, 3, 5, 8, 17}) check_batch(m, b, size);
+    for (std::size_t const chunk : sizes{0, 7, 2, 1}) check_chunk(m, b, 3, chunk);
+    for (std::size_t const chunk : sizes{0, 7}) check_chunk(m, b, 0, chunk);
+    for (std::size_t const size : sizes{1, 2, 3, 5, 8, 17}) check_batch(m, b, size);
 }
 
 /// A sample of it. For threads that outnumber the cores and sleep at every join, and where the sequential runtime has seen all.
@@ -250,7 +251,7 @@ TEST_CASE("A cache grows past blocks of 64 positions and keeps the bits") {
     for (std::string const text : {"all@0", "all@0,1:tensor.reduce", "0@0;1@1"}) {
         CAPTURE(text);
         auto m = dynamic_causal_lm<>::load(files.directory(), plan::parse(text));
-        for (std::size_t const chunk : {1, 7, 63, 64, 65, 128}) {
+        for (std::size_t const chunk : sizes{1, 7, 63, 64, 65, 128}) {
             CAPTURE(chunk);
             CHECK_EQ(first_difference(expected, rows_of(m, long_sequence, chunk)), "");
         }

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import hashlib
 import json
+import pathlib
+import shutil
+import struct
 import tempfile
 import unittest
 
@@ -136,6 +139,22 @@ class Answers(ToolTest):
         plain = call("tenon-run", "--ids", ids(broken), "--max-new-tokens", 0)
         self.assertEqual(plain.returncode, 0)
         self.assertIn("\\x00\\x1b\"\\ \\xe2\\x82\n", plain.stdout.decode("utf-8", errors="strict"))
+
+    def test_a_nan_is_written_one_way_and_chooses_no_token(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = pathlib.Path(scratch, "model")
+            shutil.copytree(MHA, folder)
+            raw = bytearray((folder / "model.safetensors").read_bytes())
+            (length,) = struct.unpack("<Q", raw[:8])
+            begin, _ = json.loads(raw[8 : 8 + length])["model.norm.weight"]["data_offsets"]
+            raw[8 + length + begin : 12 + length + begin] = struct.pack("<I", 0xFFC01234)
+            (folder / "model.safetensors").write_bytes(raw)
+            for plan in ("all@0", "all@0,1:tensor.reduce"):
+                made = self.run_json("--model", folder, "--ids", "1,2", "--max-new-tokens", 0, "--plan", plan, "--logits-out", f"{scratch}/l.npy")
+                rows = npy(f"{scratch}/l.npy")[2]
+                self.assertEqual(rows, struct.pack("<I", 0x7FC00000) * 256)
+                self.assertEqual(made["logits_sha256"], hashlib.sha256(rows).hexdigest())
+            self.refused("logits_are_numbers", "tenon-run", "--model", folder, "--ids", "1,2", "--json")
 
     def test_the_census_counts_what_a_plan_moves(self):
         prompt = ids(self.prompt(MHA))

@@ -20,10 +20,15 @@ namespace tenon::inline v0::checkpoint {
 
 namespace detail {
 
+template <class = void>
+class basic_fields;
+using fields = basic_fields<>;  // lazy: instantiated by who uses it
+
 /// One object of a config, with typed fields. Null and absent mean the same.
-class fields {
+template <class>
+class basic_fields {
 public:
-    fields(json::value const* object, std::string where) : object_(object), where_(std::move(where)) {}
+    basic_fields(json::value const* object, std::string where) : object_(object), where_(std::move(where)) {}
 
     json::value const* find(std::string_view name) const noexcept {
         json::value const* const found = object_ == nullptr ? nullptr : object_->find(name);
@@ -87,7 +92,8 @@ private:
 
 /// The dictionary of RoPE fields: `rope_scaling` unless it is empty, else `rope_parameters`. One that is keyed by layer type
 /// stands for its values when they are all equal.
-inline fields rope_fields(fields const& top, std::string const& where) {
+template <class = void>
+fields rope_fields(fields const& top, std::string const& where) {
     for (std::string_view const name : {"rope_scaling", "rope_parameters"}) {
         json::value const* const v = top.find(name);
         if (v == nullptr) continue;
@@ -107,7 +113,8 @@ inline fields rope_fields(fields const& top, std::string const& where) {
     return {nullptr, where};
 }
 
-inline std::string_view rope_type(fields const& dictionary) {
+template <class = void>
+std::string_view rope_type(fields const& dictionary) {
     std::string_view const type = dictionary.string("type", ""), rope_type = dictionary.string("rope_type", type);
     if (dictionary.has("type") && type != rope_type)
         dictionary.refuse("config_keys_agree", "type", *dictionary.find("type"),
@@ -119,7 +126,8 @@ inline std::string_view rope_type(fields const& dictionary) {
     return "default";
 }
 
-inline rope read_rope(fields const& top, std::string const& where, int max_positions) {
+template <class = void>
+rope read_rope(fields const& top, std::string const& where, int max_positions) {
     fields const dictionary = rope_fields(top, where);
     rope result;
     result.theta = dictionary.positive("rope_theta", top.positive("rope_theta", 10000.0));
@@ -152,7 +160,8 @@ inline rope read_rope(fields const& top, std::string const& where, int max_posit
 }
 
 /// Refuses what would change the arithmetic of a dense Llama: weights in codes, windows, experts, norms and caps of other families.
-inline void refuse_foreign_fields(fields const& top) {
+template <class = void>
+void refuse_foreign_fields(fields const& top) {
     for (std::string_view const name : {"quantization_config", "compression_config"})
         if (json::value const* const v = top.find(name)) {
             json::value const* const method = v->find("quant_method");
@@ -177,14 +186,16 @@ inline void refuse_foreign_fields(fields const& top) {
 }
 
 /// The names in `wanted` that the object lacks, "a, b"; empty when it has them all.
-inline std::string missing(fields const& top, std::initializer_list<std::string_view> wanted) {
+template <class = void>
+std::string missing(fields const& top, std::initializer_list<std::string_view> wanted) {
     std::string text;
     for (std::string_view const name : wanted)
         if (!top.has(name)) text += (text.empty() ? "" : ", ") + std::string(name);
     return text;
 }
 
-inline model_config read_llama(fields const& top, fields const& outer, std::string const& where) {
+template <class = void>
+model_config read_llama(fields const& top, fields const& outer, std::string const& where) {
     refuse_foreign_fields(top);
     std::string const absent = missing(top, {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "intermediate_size"});
     if (!absent.empty()) top.require(absent, "a whole number for each, as this reader guesses no widths,");
@@ -225,7 +236,8 @@ inline model_config read_llama(fields const& top, fields const& outer, std::stri
 /// Refuses with the laws of json.hpp, `architecture_is_known`, `architecture_is_certified`, `config_field_is_present`,
 /// `config_field_has_type`, `config_value_is_supported`, `config_keys_agree`, `heads_make_the_width`, and with the laws of a
 /// model (`shape_is_positive`, `shape_fits`, `heads_share_kv_heads`, `head_dim_is_even`).
-inline model_config read_config(std::string_view text, std::string_view what = "config.json") {
+template <class = void>
+model_config read_config(std::string_view text, std::string_view what = "config.json") {
     json::value const root = json::parse(text, what);
     std::string where = std::string(what) + ": ";
     if (!root.is(json::kind::object))

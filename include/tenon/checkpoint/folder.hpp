@@ -36,7 +36,8 @@ inline bool has_file(std::string const& directory, std::string_view name) {
 }
 
 /// The names in a folder that end in .safetensors, sorted. Refuses with `checkpoint_folder_opens`.
-inline std::vector<std::string> safetensors_names(std::string const& directory) {
+template <class = void>
+std::vector<std::string> safetensors_names(std::string const& directory) {
     ::DIR* const folder = ::opendir(directory.c_str());
     if (folder == nullptr)
         tenon::v0::detail::refuse("checkpoint_folder_opens", directory + ": " + std::strerror(errno) + "; a folder with config.json and " +
@@ -53,7 +54,8 @@ inline std::vector<std::string> safetensors_names(std::string const& directory) 
 }
 
 /// "a, b, c, d, e and 7 more"
-inline std::string first_five(std::span<std::string const> names) {
+template <class = void>
+std::string first_five(std::span<std::string const> names) {
     std::string text;
     for (std::size_t i = 0; i < names.size() && i < 5; ++i) text += (i == 0 ? "" : ", ") + names[i];
     return names.size() > 5 ? text + " and " + std::to_string(names.size() - 5) + " more" : text;
@@ -77,7 +79,8 @@ inline placement const* find(std::span<placement const> sorted, std::string_view
 
 /// Reads the index; its `total_size` is often wrong and is not read. Refuses with the laws of json.hpp,
 /// `checkpoint_index_is_complete` and `checkpoint_shard_name_is_bare`.
-inline shard_index read_index(std::string_view text, std::string const& what) {
+template <class = void>
+shard_index read_index(std::string_view text, std::string const& what) {
     auto const refuse = [&what](std::string_view law, std::string const& why) { tenon::v0::detail::refuse(law, what + ": " + why); };
     json::value const index = json::parse(text, what);
     json::value const* const map = index.find("weight_map");
@@ -111,6 +114,10 @@ inline shard_index read_index(std::string_view text, std::string const& what) {
 
 }  // namespace detail
 
+template <class = void>
+class basic_folder;
+using folder = basic_folder<>;  // lazy: instantiated by who uses it
+
 /// The tensors of a folder, from one file or from the shards that its index names.
 ///
 /// `model.safetensors` is read alone when it is there; else `model.safetensors.index.json` says which files are read, whatever
@@ -121,9 +128,10 @@ inline shard_index read_index(std::string_view text, std::string const& what) {
 /// `checkpoint_folder_has_tensors`, `checkpoint_shards_are_indexed`, `checkpoint_index_is_complete`,
 /// `checkpoint_shard_name_is_bare`, `checkpoint_shards_are_present`, `checkpoint_tensor_is_in_one_shard`,
 /// `checkpoint_tensor_is_mapped`, `checkpoint_tensors_are_present`.
-class folder {
+template <class>
+class basic_folder {
 public:
-    explicit folder(std::string directory) : directory_(std::move(directory)) {
+    explicit basic_folder(std::string directory) : directory_(std::move(directory)) {
         if (directory_.find('\0') != std::string::npos) refuse("checkpoint_folder_opens", "the path has a zero byte");
         std::vector<std::string> const names = detail::safetensors_names(directory_);
         if (detail::has_entry(directory_, detail::single_name))

@@ -15,7 +15,8 @@
 namespace tenon::inline v0::checkpoint {
 
 /// The checkpoint name of a tensor, as Hugging Face spells it. `layer` is looked at for the tensors of a layer alone.
-inline std::string name_of(role what, int layer, bool tied) {
+template <class = void>
+std::string name_of(role what, int layer, bool tied) {
     auto const in_layer = [layer](std::string_view rest) { return "model.layers." + std::to_string(layer) + "." + std::string(rest); };
     switch (what) {
         case role::embed: return "model.embed_tokens.weight";
@@ -51,7 +52,8 @@ struct wanted_tensor {
 };
 
 /// Every tensor of a model once, the table of a tied head included once. Read from the model lowered on one rank.
-inline std::vector<wanted_tensor> inventory_of(model_config const& config) {
+template <class = void>
+std::vector<wanted_tensor> inventory_of(model_config const& config) {
     struct sink {
         std::vector<tensor> tensors;
         int add(tensor const& t) {
@@ -86,7 +88,8 @@ struct inventory_report {
 ///
 /// Throws refusal `checkpoint_tensors_are_present` (count, the first five names and shapes, what was seen), `tensor_has_shape`,
 /// `weights_are_floats` and `checkpoint_tensors_are_known`.
-inline inventory_report check_inventory(folder const& files, model_config const& config) {
+template <class = void>
+inventory_report check_inventory(folder const& files, model_config const& config) {
     using tenon::v0::detail::refuse;
     std::vector<wanted_tensor> const wanted = inventory_of(config);
     std::vector<std::string> missing, known;

@@ -113,7 +113,8 @@ constexpr std::size_t utf8_length(std::string_view text, std::size_t at) noexcep
 }
 
 /// The members of an object, sorted by key, then by place.
-inline std::vector<value const*> by_key(value const& object) {
+template <class = void>
+std::vector<value const*> by_key(value const& object) {
     std::vector<value const*> sorted;
     sorted.reserve(object.children.size());
     for (value const& child : object.children) sorted.push_back(&child);
@@ -124,9 +125,14 @@ inline std::vector<value const*> by_key(value const& object) {
     return sorted;
 }
 
-class reader {
+template <class = void>
+class basic_reader;
+using reader = basic_reader<>;  // lazy: instantiated by who uses it
+
+template <class>
+class basic_reader {
 public:
-    reader(std::string_view text, std::string_view what) : text_(text), what_(what) {}
+    basic_reader(std::string_view text, std::string_view what) : text_(text), what_(what) {}
 
     value document() {
         for (std::size_t i = 0; i < text_.size();) {
@@ -326,10 +332,12 @@ private:
 /// Reads one JSON text; white space around it is allowed, anything else is not. `what` names the text in messages.
 /// Refuses with `json_is_utf8`, `json_is_well_formed`, `json_keys_are_unique`, `json_nesting_fits` or `json_value_count_fits`,
 /// and the byte.
-inline value parse(std::string_view text, std::string_view what) { return detail::reader(text, what).document(); }
+template <class = void>
+value parse(std::string_view text, std::string_view what) { return detail::reader(text, what).document(); }
 
 /// Whether two values mean the same: members in any order, numbers by value.
-inline bool same(value const& a, value const& b) {
+template <class = void>
+bool same(value const& a, value const& b) {
     if (a.what != b.what || a.children.size() != b.children.size()) return false;
     if (a.what == kind::number) return a.text == b.text || (a.as_double() && a.as_double() == b.as_double());
     if (a.what != kind::object) {

@@ -59,10 +59,15 @@ constexpr bool count_bytes(std::span<std::int64_t const> shape, dtype type, std:
     return multiply(bytes, static_cast<std::uint64_t>(bytes_of(type)));
 }
 
+template <class = void>
+class basic_header_reader;
+using header_reader = basic_header_reader<>;  // lazy: instantiated by who uses it
+
 /// Reads the entries of one header; `what` names the file in messages.
-class header_reader {
+template <class>
+class basic_header_reader {
 public:
-    header_reader(std::span<std::byte const> bytes, std::string_view what) : bytes_(bytes), what_(what) {}
+    basic_header_reader(std::span<std::byte const> bytes, std::string_view what) : bytes_(bytes), what_(what) {}
 
     std::vector<tensor_view> read() {
         json::value const header = json::parse(header_text(), std::string(what_) + ", header");
@@ -239,15 +244,21 @@ private:
 /// `safetensors_metadata_is_strings`, `safetensors_entry_is_complete`, `safetensors_dtype_is_known`, `safetensors_shape_is_counts`,
 /// `safetensors_offsets_are_counts`, `safetensors_offsets_ascend`, `safetensors_size_matches_shape`, `safetensors_has_no_hole`,
 /// `safetensors_does_not_overlap`, `safetensors_ends_with_data`.
-inline std::vector<tensor_view> read_safetensors(std::span<std::byte const> bytes, std::string_view what) {
+template <class = void>
+std::vector<tensor_view> read_safetensors(std::span<std::byte const> bytes, std::string_view what) {
     return detail::header_reader(bytes, what).read();
 }
 
+template <class = void>
+class basic_safetensors_file;
+using safetensors_file = basic_safetensors_file<>;  // lazy: instantiated by who uses it
+
 /// A mapped file and the views into it. Move-only; views stay valid while it or what it was moved to lives.
-class safetensors_file {
+template <class>
+class basic_safetensors_file {
 public:
-    explicit safetensors_file(mapped_file file) : file_(std::move(file)), tensors_(read_safetensors(file_.bytes(), file_.path())) {}
-    explicit safetensors_file(std::string path) : safetensors_file(mapped_file(std::move(path))) {}
+    explicit basic_safetensors_file(mapped_file file) : file_(std::move(file)), tensors_(read_safetensors(file_.bytes(), file_.path())) {}
+    explicit basic_safetensors_file(std::string path) : basic_safetensors_file(mapped_file(std::move(path))) {}
 
     std::string const& path() const noexcept { return file_.path(); }
     std::span<tensor_view const> tensors() const noexcept { return tensors_; }  ///< sorted by name

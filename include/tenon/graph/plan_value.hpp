@@ -26,7 +26,8 @@ struct value {
 };
 
 /// Reads a plan. Throws graph_error with the character where it breaks.
-inline value parse(std::string_view text) {
+template <class = void>
+value parse(std::string_view text) {
     extent const room = measure(text);
     value v{std::vector<part>(room.parts), std::vector<device_id>(room.devices), 0};
     tenon::v0::detail::require(read(text, v.parts, v.devices));
@@ -35,7 +36,8 @@ inline value parse(std::string_view text) {
 
 /// One device for every layer, in layer order; neighbours on one device are one stage. A device may come again later.
 /// Throws graph_error for an empty list and a negative index; that the count is the model's is checked when it is resolved.
-inline value owners(std::span<int const> list) {
+template <class = void>
+value owners(std::span<int const> list) {
     using tenon::v0::detail::require;
     if (list.empty()) require({law::owners_name_every_layer, 0, {quantity::layers, 1}, {quantity::owners, 0}, {}});
     value v;
@@ -52,10 +54,12 @@ inline value owners(std::span<int const> list) {
     v.owners = static_cast<int>(list.size());
     return v;
 }
-inline value owners(std::initializer_list<int> list) { return owners(std::span<int const>(list.begin(), list.size())); }
+template <class = void>
+value owners(std::initializer_list<int> list) { return owners(std::span<int const>(list.begin(), list.size())); }
 
 /// A pipeline cut where the caller says: `cuts` are the first layers of the second and later stages. One device a stage.
-inline value pipeline(std::span<int const> cuts, int layers) {
+template <class = void>
+value pipeline(std::span<int const> cuts, int layers) {
     using tenon::v0::detail::require;
     int const stages = static_cast<int>(cuts.size()) + 1;
     if (stages < 2 || stages > layers) require({law::pipeline_stages_fit, 0, {quantity::layers, layers}, {quantity::stages, stages}, {}});
@@ -71,10 +75,12 @@ inline value pipeline(std::span<int const> cuts, int layers) {
     }
     return v;
 }
-inline value pipeline(std::initializer_list<int> cuts, int layers) { return pipeline(std::span<int const>(cuts.begin(), cuts.size()), layers); }
+template <class = void>
+value pipeline(std::initializer_list<int> cuts, int layers) { return pipeline(std::span<int const>(cuts.begin(), cuts.size()), layers); }
 
 /// An even pipeline: stage s begins at layer floor(s layers / stages).
-inline value pipeline(int stages, int layers) {
+template <class = void>
+value pipeline(int stages, int layers) {
     if (stages < 2 || stages > layers)
         tenon::v0::detail::require({law::pipeline_stages_fit, 0, {quantity::layers, layers}, {quantity::stages, stages}, {}});
     std::vector<int> cuts;
@@ -83,11 +89,16 @@ inline value pipeline(int stages, int layers) {
 }
 }  // namespace plan
 
+template <class = void>
+class basic_dynamic_graph;
+using dynamic_graph = basic_dynamic_graph<>;  // lazy: instantiated by who uses it
+
 /// A graph made at run time: what a graph type's constants are, in memory of its own. Immovable, because its parts refer to each other.
-class dynamic_graph {
+template <class>
+class basic_dynamic_graph {
 public:
     /// Checks the plan against the model and lowers it. Throws graph_error, before anything is read or built.
-    dynamic_graph(model_config const& config, plan::view p, device_kind loader = device_kind::cpu) : config_(config), devices_(p.devices.size()) {
+    basic_dynamic_graph(model_config const& config, plan::view p, device_kind loader = device_kind::cpu) : config_(config), devices_(p.devices.size()) {
         detail::require(plan::settle_devices(p, loader, devices_));
         std::vector<int> scratch(p.parts.size());
         stages_.resize(plan::most_stages(p.parts.size()));
@@ -97,8 +108,8 @@ public:
         detail::require(validate(config_, stages_));
         lower(config_, stages_, *this);
     }
-    dynamic_graph(dynamic_graph const&) = delete;
-    dynamic_graph& operator=(dynamic_graph const&) = delete;
+    basic_dynamic_graph(basic_dynamic_graph const&) = delete;
+    basic_dynamic_graph& operator=(basic_dynamic_graph const&) = delete;
 
     graph_view view() const { return {&config_, stages_, ir()}; }
     ir_view ir() const { return {nodes_, tensors_, edges_}; }

@@ -114,7 +114,8 @@ constexpr certification classify(std::string_view name) noexcept {
 }
 
 /// "llama"
-inline std::string certified_names() {
+template <class = void>
+std::string certified_names() {
     std::string text;
     for (adapter const& a : adapters) text += (text.empty() ? "" : ", ") + std::string(a.name);
     return text;
@@ -122,7 +123,8 @@ inline std::string certified_names() {
 
 /// The adapter of a name. Refuses with `architecture_is_certified` what is known and not certified, and with
 /// `architecture_is_known` everything else.
-inline adapter const& adapter_of(std::string_view name) {
+template <class = void>
+adapter const& adapter_of(std::string_view name) {
     if (adapter const* const found = find_adapter(name)) return *found;
     std::string const text = std::string(detail::trimmed(name).substr(0, 80));
     if (classify(name) == certification::known)

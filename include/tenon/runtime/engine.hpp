@@ -1,5 +1,5 @@
 // A loaded model: the ranks of a graph, the threads that serve them, and one call that runs a ragged batch through all stages.
-// Not a template: one engine for every graph, static or dynamic.
+// One engine for every graph, static or dynamic: nothing here depends on a graph's type.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/checkpoint/folder.hpp>
@@ -58,18 +58,20 @@ inline kernel::isa isa_named(std::string_view name) {
     refuse("isa_is_known", "instruction set " + std::string(name) + " is unknown; auto, portable, avx2, avx512 or neon would do");
 }
 
-class engine {
+// A template with nothing to choose: a program that includes this without loading a model does not pay for instantiating it.
+template <class>
+class basic_engine {
 public:
     /// `graph` outlives the engine. Headers are checked against the config before a weight is read.
-    engine(graph_view graph, checkpoint::folder const& files, load_options const& options, runtime_kind kind)
+    basic_engine(graph_view graph, checkpoint::folder const& files, load_options const& options, runtime_kind kind)
         : graph_(graph), kind_(kind), id_(next_id()), ops_(&kernel::table_of(isa_named(options.isa))),
           frequencies_(exact_frequencies(*graph.config)), report_(checkpoint::check_inventory(files, *graph.config)) {
         kernel::flush_to_zero_guard const exact;
         build(options.fault);
         load(files, options);
     }
-    engine(engine const&) = delete;
-    engine& operator=(engine const&) = delete;
+    basic_engine(basic_engine const&) = delete;
+    basic_engine& operator=(basic_engine const&) = delete;
 
     graph_view graph() const { return graph_; }
     model_config const& config() const { return *graph_.config; }
@@ -202,7 +204,7 @@ private:
             for (int m = 0; m < t.ranks; ++m)
                 if (!(t.what == role::head && config().tied && t.stage == 0)) progress.total += std::int64_t{t.rows_of(m).size()} * t.columns_of(m).size() * t.layers * 4;
         struct loading final : thread_team::job {
-            engine* self = nullptr;
+            basic_engine* self = nullptr;
             checkpoint::folder const* files = nullptr;
             load_options const* options = nullptr;
             load_observer* observer = nullptr;
@@ -276,7 +278,7 @@ private:
             return;
         }
         struct forwarding final : thread_team::job {
-            engine* self = nullptr;
+            basic_engine* self = nullptr;
             void run(int worker) override { self->serve(worker); }
         } job;
         job.self = this;

@@ -41,10 +41,15 @@ struct generation {
     double prefill_seconds = 0.0, decode_seconds = 0.0;
 };
 
+template <class = void>
+class basic_language_model;
+using language_model = basic_language_model<>;  // a template for the same reason as the engine
+
 /// A loaded causal language model. Movable; closed by its destructor, which never throws.
 ///
 /// One call at a time: a second one from another thread is refused by name (`model_serves_one_call`).
-class language_model {
+template <class>
+class basic_language_model {
 public:
     /// An empty sequence with room for `positions`; it grows when it needs more, up to the model's positions.
     state make_state(std::int64_t positions = 0) { return engine_->make_state(positions); }
@@ -100,7 +105,7 @@ public:
     void close() noexcept { engine_->close(); }
 
 protected:
-    explicit language_model(std::unique_ptr<detail::engine> e) : engine_(std::move(e)) {}
+    explicit basic_language_model(std::unique_ptr<detail::engine> e) : engine_(std::move(e)) {}
 
 private:
     std::unique_ptr<detail::engine> engine_;
@@ -114,9 +119,10 @@ inline double seconds_now() {
 }
 
 /// The sequences of one generation: prompts are fed in chunks, then every live sequence gets one token a call.
+template <class = void>
 class generating {
 public:
-    generating(language_model& model, engine const& e, std::span<std::vector<token_id> const> prompts, generation_options const& options)
+    generating(basic_language_model<>& model, engine const& e, std::span<std::vector<token_id> const> prompts, generation_options const& options)
         : model_(model), engine_(e), options_(options) {
         check(options.sample);
         if (options.max_new_tokens < 0) refuse("new_tokens_are_counted", "max_new_tokens is " + std::to_string(options.max_new_tokens) + "; 0 or more would do");
@@ -198,7 +204,7 @@ private:
         l.done = stops || ids.size() - l.prompt == static_cast<std::size_t>(options_.max_new_tokens);
     }
 
-    language_model& model_;
+    basic_language_model<>& model_;
     engine const& engine_;
     generation_options const& options_;
     generation result_;
@@ -208,8 +214,9 @@ private:
 };
 }  // namespace detail
 
-inline generation language_model::generate_batch(std::span<std::vector<token_id> const> prompts, generation_options const& options) {
-    return detail::generating(*this, *engine_, prompts, options).run();
+template <class Lazy>
+generation basic_language_model<Lazy>::generate_batch(std::span<std::vector<token_id> const> prompts, generation_options const& options) {
+    return detail::generating<>(*this, *engine_, prompts, options).run();
 }
 
 }  // namespace tenon::inline v0

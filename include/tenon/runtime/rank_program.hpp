@@ -43,16 +43,22 @@ struct step {
     int layer = 0;
 };
 
-class rank_program {
+// A template with nothing to choose: a program that includes this without loading a model does not pay for instantiating it.
+template <class = void>
+class basic_rank_program;
+using rank_program = basic_rank_program<>;
+
+template <class>
+class basic_rank_program {
 public:
-    rank_program(graph_view graph, int stage, int member, int rank, kernel::table const& ops, testing::fault fault)
+    basic_rank_program(graph_view graph, int stage, int member, int rank, kernel::table const& ops, testing::fault fault)
         : config_(graph.config), stage_(graph.stages[static_cast<std::size_t>(stage)]), ops_(&ops), fault_(fault), member_(member), rank_(rank),
           ranks_(stage_.ranks()), is_cut_(ranks_ > 1), join_(effective(stage_.cuts, ranks_).tensor_join), shifted_(stage > 0 && fault == testing::fault::shifted_seam) {}
 
     void load(graph_view graph, int stage, checkpoint::folder const& files, weights format, load_observer* observer) {
         weights_.load(graph, stage, member_, files, format, observer, fault_);
     }
-    void meet(std::span<rank_program* const> group) { group_ = group; }  ///< peers in rank order, itself included
+    void meet(std::span<basic_rank_program* const> group) { group_ = group; }  ///< peers in rank order, itself included
 
     bool is_head() const { return stage_.first_layer == 0; }
     bool is_tail() const { return stage_.last_layer + 1 == config_->layers; }
@@ -119,7 +125,7 @@ public:
     }
 
     /// Takes the residual stream that the root of the stage before has left.
-    void take_over(rank_program const& root, batch const& b) {
+    void take_over(basic_rank_program const& root, batch const& b) {
         auto const bytes = static_cast<std::size_t>(b.rows()) * static_cast<std::size_t>(config_->hidden) * sizeof(float);
         std::memcpy(residual_.data(), root.residual(), bytes);
         ++census_.hand_overs;
@@ -245,7 +251,7 @@ private:
     }
 
     /// Leaves this rank's columns of the whole product in `piece_`.
-    void join_product(role what, role bias, int layer, float_scratch rank_program::* input, int width, batch const& b) {
+    void join_product(role what, role bias, int layer, float_scratch basic_rank_program::* input, int width, batch const& b) {
         layer_weights const& w = layer_at(layer);
         share const own = share_of(config_->hidden, member_, ranks_);
         int const T = b.rows();
@@ -265,7 +271,7 @@ private:
         ++census_.reductions;
     }
     void join_product(role what, role bias, int layer, float_scratch const& input, int width, batch const& b) {
-        join_product(what, bias, layer, &input == &attended_ ? &rank_program::attended_ : &rank_program::gate_, width, b);
+        join_product(what, bias, layer, &input == &attended_ ? &basic_rank_program::attended_ : &basic_rank_program::gate_, width, b);
     }
 
     /// out = the canonical tree over every rank's partial sums: neighbours first.
@@ -340,7 +346,7 @@ private:
     }
     int partner(int p) const { return p + 1 - 2 * (p % 2) < ranks_ ? p + 1 - 2 * (p % 2) : p; }
     int exchanged(int p, int own, int other) const { return fault_ == testing::fault::swapped_output_slices && own == other ? partner(p) : p; }
-    rank_program& peer(int p) const { return *group_[static_cast<std::size_t>(p)]; }
+    basic_rank_program& peer(int p) const { return *group_[static_cast<std::size_t>(p)]; }
 
     void copy_columns(float* out, std::ptrdiff_t stride, share columns, float const* part, int rows, int from) {
         auto const bytes = static_cast<std::size_t>(columns.size()) * sizeof(float);
@@ -360,7 +366,7 @@ private:
     bool is_cut_;
     join_kind join_;
     bool shifted_;
-    std::span<rank_program* const> group_{};
+    std::span<basic_rank_program* const> group_{};
     rank_weights weights_;
     rank_census census_{};
     float_scratch residual_, normed_, query_, key_, value_, attended_, gate_, up_, scratch_;

@@ -49,7 +49,13 @@ struct layer_weights {
     float const* vector(role r) const { return vectors[static_cast<std::size_t>(r)]; }
 };
 
-class rank_weights {
+// A template with nothing to choose: a program that includes this without loading a model does not pay for instantiating it.
+template <class = void>
+class basic_rank_weights;
+using rank_weights = basic_rank_weights<>;
+
+template <class>
+class basic_rank_weights {
 public:
     /// Slices of stage `stage` for its member `member`. `format` is what projections and an untied head are converted to.
     void load(graph_view graph, int stage, int member, checkpoint::folder const& files, weights format, load_observer* observer, testing::fault fault) {

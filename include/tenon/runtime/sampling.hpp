@@ -67,7 +67,8 @@ inline token_id greedy(std::span<float const> logits) {
 }
 
 /// Refuses a sampling contract that means nothing, by name.
-inline void check(sampling const& s) {
+template <class = void>
+void check(sampling const& s) {
     if (!(s.temperature >= 0.0f) || std::isinf(s.temperature)) detail::refuse("temperature_is_positive", "temperature is " + std::to_string(s.temperature) + "; 0 (greedy) or a positive number would do");
     if (s.top_k < 0) detail::refuse("top_k_is_positive", "top_k is " + std::to_string(s.top_k) + "; 0 (all) or more would do");
     if (!(s.top_p > 0.0f && s.top_p <= 1.0f)) detail::refuse("top_p_is_a_share", "top_p is " + std::to_string(s.top_p) + "; a number above 0, at most 1, would do");
@@ -78,7 +79,8 @@ inline void check(sampling const& s) {
 ///   logits  (V)
 ///
 /// Throws refusal `logits_are_numbers` for a row of NaN alone.
-inline token_id sample(std::span<float const> logits, sampling const& how, std::uint64_t position, std::uint64_t sequence, kernel::table const& ops) {
+template <class = void>
+token_id sample(std::span<float const> logits, sampling const& how, std::uint64_t position, std::uint64_t sequence, kernel::table const& ops) {
     if (how.temperature == 0.0f) return greedy(logits);
     kernel::flush_to_zero_guard const exact;
     std::vector<float> scaled(logits.size());

@@ -13,7 +13,9 @@
 namespace tenon::inline v0 {
 
 namespace detail {
-class engine;
+template <class = void>
+class basic_engine;
+using engine = basic_engine<>;
 struct sequence {
     std::uint64_t owner = 0;             ///< of the engine that made it
     std::int64_t length = 0;             ///< positions held
@@ -35,7 +37,8 @@ public:
     void release() noexcept { sequence_.reset(); }
 
 private:
-    friend class detail::engine;
+    template <class>
+    friend class detail::basic_engine;
     explicit state(std::unique_ptr<detail::sequence> s) : sequence_(std::move(s)) {}
     std::unique_ptr<detail::sequence> sequence_;
 };

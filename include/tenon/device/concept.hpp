@@ -1,6 +1,7 @@
 // What a stage may ask of a device backend before anything runs. Knows nothing of kernels; those are device/cpu.hpp's.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <tenon/core/device_kind.hpp>
 #include <array>
 #include <concepts>
 #include <cstddef>
@@ -9,12 +10,6 @@
 #include <string_view>
 
 namespace tenon::inline v0 {
-
-/// The backends that a plan can name. `bare` is a device without a kind: the loader's.
-enum class device_kind : std::uint8_t { bare, cpu, xtensor, eigen, cuda, count_ };
-
-inline constexpr std::array<std::string_view, static_cast<std::size_t>(device_kind::count_)> device_names{"", "cpu", "xtensor", "eigen", "cuda"};
-constexpr std::string_view name_of(device_kind k) { return device_names[static_cast<std::size_t>(k)]; }
 
 /// One device of a plan or graph.
 struct device_id {

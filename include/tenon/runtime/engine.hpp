@@ -78,10 +78,13 @@ public:
     kernel::table const& ops() const { return *ops_; }
     checkpoint::inventory_report const& report() const { return report_; }
     int ranks() const { return static_cast<int>(ranks_.size()); }
-    std::int64_t weight_bytes(int rank) const { return at(rank).weights().bytes(); }
-    bool closed() const noexcept { return closed_; }
+    std::int64_t weight_bytes(int rank) const {
+        lease const held = take();
+        return at(rank).weights().bytes();
+    }
 
     state make_state(std::int64_t positions) {
+        lease const held = take();
         require_open();
         if (positions < 0 || positions > config().max_positions) refuse_positions(positions);
         auto s = std::make_unique<sequence>();
@@ -95,11 +98,7 @@ public:
 
     /// Feeds every state its new tokens and returns rows of logits, in the order of the batch: (rows, V), valid until the next call.
     std::span<float const> forward(std::span<feed const> feeds, rows_wanted which) {
-        if (busy_.exchange(true, std::memory_order_acquire)) refuse("model_serves_one_call", "another thread's call is running; one call at a time would do");
-        struct lease {
-            std::atomic<bool>& flag;
-            ~lease() { flag.store(false, std::memory_order_release); }
-        } const held{busy_};
+        lease const held = take();
         check(feeds);
         prepare(feeds, which);
         run();
@@ -108,6 +107,7 @@ public:
     }
 
     census take_census() const {
+        lease const held = take();
         census c;
         for (auto const& r : ranks_) {
             rank_census const& n = r->counts();
@@ -124,6 +124,7 @@ public:
     }
 
     std::vector<parameter> parameters() const {
+        lease const held = take();
         require_open();
         std::vector<parameter> all;
         for (checkpoint::wanted_tensor const& w : checkpoint::inventory_of(config())) {
@@ -136,14 +137,26 @@ public:
         return all;
     }
 
-    /// Ends the threads and frees the weights. Idempotent.
+    /// Ends the threads and frees the weights, after a call that is still running. Idempotent.
     void close() noexcept {
+        while (busy_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+        lease const held{busy_};
         closed_ = true;
         team_.reset();
         ranks_.clear();
     }
 
 private:
+    /// The right to use the model, until the end of a scope.
+    struct lease {
+        std::atomic<bool>& busy;
+        ~lease() { busy.store(false, std::memory_order_release); }
+    };
+    lease take() const {
+        if (busy_.exchange(true, std::memory_order_acquire)) refuse("model_serves_one_call", "another thread's call is running; one call at a time would do");
+        return lease{busy_};
+    }
+
     static std::uint64_t next_id() {
         static std::atomic<std::uint64_t> count{0};
         return ++count;
@@ -354,8 +367,8 @@ private:
     batch batch_;
     float_scratch logits_;
     std::uint32_t call_ = 0;
-    std::atomic<bool> busy_{false};
-    bool closed_ = false;
+    mutable std::atomic<bool> busy_{false};
+    bool closed_ = false;  ///< read and written under the lease
     std::unique_ptr<thread_team> team_;  // last: its threads end before what they use
 };
 

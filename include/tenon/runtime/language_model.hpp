@@ -52,7 +52,7 @@ template <class>
 class basic_language_model {
 public:
     /// An empty sequence with room for `positions`; it grows when it needs more, up to the model's positions.
-    state make_state(std::int64_t positions = 0) { return engine_->make_state(positions); }
+    state make_state(std::int64_t positions = 0) { return live().make_state(positions); }
 
     /// Feeds any set of states any number of new tokens each. Every row has the bits that it would have alone.
     ///
@@ -60,7 +60,7 @@ public:
     ///
     /// Throws before anything runs: `state_is_alive`, `state_belongs_to_the_model`, `batch_names_a_state_once`, `feed_has_tokens`,
     /// `token_is_in_vocabulary`, `positions_fit_the_model`, `model_is_open`, `model_serves_one_call`.
-    std::span<float const> forward(std::span<feed const> feeds, rows_wanted which = rows_wanted::last) { return engine_->forward(feeds, which); }
+    std::span<float const> forward(std::span<feed const> feeds, rows_wanted which = rows_wanted::last) { return live().forward(feeds, which); }
 
     /// Feeds a prompt, `chunk` tokens a call (0: all), and returns the logits (V) of its last token.
     std::span<float const> prefill(state& s, std::span<token_id const> tokens, int chunk = 0) {
@@ -90,24 +90,31 @@ public:
     generation generate_batch(std::span<std::vector<token_id> const> prompts, generation_options const& options = {});
 
     /// Every tensor under its checkpoint name, gathered from its owners: bit-equal to the file, or as held where it was converted.
-    std::vector<parameter> parameters() const { return engine_->parameters(); }
-    census counts() const { return engine_->take_census(); }
-    graph_view graph() const { return engine_->graph(); }
-    model_config const& config() const { return engine_->config(); }
-    std::string_view isa() const { return kernel::name_of(engine_->ops().which); }
-    int ranks() const { return engine_->ranks(); }
+    std::vector<parameter> parameters() const { return live().parameters(); }
+    census counts() const { return live().take_census(); }
+    graph_view graph() const { return live().graph(); }
+    model_config const& config() const { return live().config(); }
+    std::string_view isa() const { return kernel::name_of(live().ops().which); }
+    int ranks() const { return live().ranks(); }
     /// Bytes of weights that a rank holds, without padding.
-    std::int64_t weight_bytes(rank_index r) const { return engine_->weight_bytes(r.value); }
+    std::int64_t weight_bytes(rank_index r) const { return live().weight_bytes(r.value); }
     /// Tensors of the checkpoint that the model does not use.
-    checkpoint::inventory_report const& inventory() const { return engine_->report(); }
+    checkpoint::inventory_report const& inventory() const { return live().report(); }
 
     /// Ends the threads and frees the weights. Calling it twice is fine; any later call is refused by name.
-    void close() noexcept { engine_->close(); }
+    void close() noexcept {
+        if (engine_) engine_->close();
+    }
 
 protected:
     explicit basic_language_model(std::unique_ptr<detail::engine> e) : engine_(std::move(e)) {}
 
 private:
+    detail::engine& live() const {
+        if (!engine_) detail::refuse("model_is_open", "the model has been moved away");
+        return *engine_;
+    }
+
     std::unique_ptr<detail::engine> engine_;
 };
 
@@ -198,7 +205,7 @@ private:
             l.done = true;
             return;
         }
-        token_id const next = tenon::v0::sample(logits, options_.sample, ids.size(), i, engine_.ops());
+        token_id const next = next_token(logits, options_.sample, ids.size(), i, engine_.ops());
         ids.push_back(next);
         bool const stops = std::find(options_.stop_ids.begin(), options_.stop_ids.end(), next) != options_.stop_ids.end();
         l.done = stops || ids.size() - l.prompt == static_cast<std::size_t>(options_.max_new_tokens);
@@ -216,7 +223,7 @@ private:
 
 template <class Lazy>
 generation basic_language_model<Lazy>::generate_batch(std::span<std::vector<token_id> const> prompts, generation_options const& options) {
-    return detail::generating<>(*this, *engine_, prompts, options).run();
+    return detail::generating<>(*this, live(), prompts, options).run();
 }
 
 }  // namespace tenon::inline v0

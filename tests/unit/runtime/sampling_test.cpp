@@ -31,7 +31,7 @@ static_assert(detail::uniform(0x299f31d0a4093822U, 0x85a308d3243f6a88U, 0x037073
 /// Every token that some of many draws gives.
 std::set<token_id> drawn(row const& logits, sampling how, int draws = 2000) {
     std::set<token_id> seen;
-    for (int i = 0; i < draws; ++i) seen.insert(tenon::sample(logits, how, static_cast<std::uint64_t>(i), 3, ops()));
+    for (int i = 0; i < draws; ++i) seen.insert(tenon::next_token(logits, how, static_cast<std::uint64_t>(i), 3, ops()));
     return seen;
 }
 using tokens = std::set<token_id>;
@@ -45,14 +45,14 @@ TEST_CASE("Greedy takes the largest, the lowest of equals, and no NaN") {
     CHECK(greedy(row{nan_, -inf}) == 1);
     CHECK(greedy(row{1, inf, nan_}) == 1);
     CHECK(law_of([] { (void)greedy(row{nan_, nan_}); }) == "logits_are_numbers");
-    CHECK(tenon::sample(row{1, 3, 2}, {}, 9, 9, ops()) == 1);
+    CHECK(tenon::next_token(row{1, 3, 2}, {}, 9, 9, ops()) == 1);
 }
 
 TEST_CASE("The token is the first whose running sum passes u times the whole") {
     // Four equal logits: a quarter each, in the order of their ids.
     for (std::uint64_t position = 0; position < 200; ++position) {
         float const u = detail::uniform(5, position, 7);
-        CHECK(tenon::sample(row{2, 2, 2, 2}, {.temperature = 1.0f, .seed = 5}, position, 7, ops()) == static_cast<token_id>(u * 4));
+        CHECK(tenon::next_token(row{2, 2, 2, 2}, {.temperature = 1.0f, .seed = 5}, position, 7, ops()) == static_cast<token_id>(u * 4));
     }
     // exp(-40) adds nothing to 1 in binary32: the likelier of two always wins, wherever it stands.
     CHECK(drawn(row{-20, 20}, {.temperature = 1.0f}) == tokens{1});
@@ -62,7 +62,7 @@ TEST_CASE("The token is the first whose running sum passes u times the whole") {
 TEST_CASE("Frequencies follow the softmax") {
     int count = 0;
     for (std::uint64_t i = 0; i < 4000; ++i)
-        count += tenon::sample(row{0, std::log(3.0f)}, {.temperature = 1.0f, .seed = 11}, i, 0, ops()) == 1;
+        count += tenon::next_token(row{0, std::log(3.0f)}, {.temperature = 1.0f, .seed = 11}, i, 0, ops()) == 1;
     CHECK(count > 2850);  // 3000 expected, standard deviation 27
     CHECK(count < 3150);
 }
@@ -89,13 +89,13 @@ TEST_CASE("Top-p keeps the shortest prefix that holds the share") {
 TEST_CASE("NaN is dropped before anything is kept, and a row of it refused") {
     CHECK(drawn(row{nan_, 1, nan_, 1}, {.temperature = 1.0f}) == tokens{1, 3});
     CHECK(drawn(row{nan_, 1, nan_, 0}, {.temperature = 1.0f, .top_k = 1}) == tokens{1});
-    CHECK(law_of([] { (void)tenon::sample(row{nan_, nan_}, {.temperature = 1.0f}, 0, 0, ops()); }) == "logits_are_numbers");
+    CHECK(law_of([] { (void)tenon::next_token(row{nan_, nan_}, {.temperature = 1.0f}, 0, 0, ops()); }) == "logits_are_numbers");
     CHECK(drawn(row{-inf, 0, -inf}, {.temperature = 1.0f}) == tokens{1});
 }
 
 TEST_CASE("Infinite logits give a token that is in the row") {
     for (row const& r : {row{inf, 0, inf}, row{-inf, -inf}, row{inf, nan_}}) {
-        token_id const t = tenon::sample(r, {.temperature = 1.0f}, 1, 1, ops());
+        token_id const t = tenon::next_token(r, {.temperature = 1.0f}, 1, 1, ops());
         CHECK(t >= 0);
         CHECK(t < static_cast<token_id>(r.size()));
         CHECK(r[static_cast<std::size_t>(t)] == r[static_cast<std::size_t>(t)]);

@@ -30,7 +30,9 @@ private:
     static void require_same(model_config const& graph, model_config const& file) {
         if (graph == file) return;
         auto const differs = [](std::string_view what, auto a, auto b) {
-            if (a != b) detail::refuse("config_is_the_graphs", std::string(what) + " is " + std::to_string(b) + " in the checkpoint and " + std::to_string(a) + " in the graph");
+            if (a != b)
+                detail::refuse("config_is_the_graphs", std::string(what) + " is " + std::to_string(b) + " in the checkpoint and " +
+                                                           std::to_string(a) + " in the graph");
         };
         differs("layers", graph.layers, file.layers);
         differs("hidden", graph.hidden, file.hidden);

@@ -35,10 +35,14 @@ public:
     std::string plan() const { return graph_->spelled(Device<>::kind); }
 
 private:
-    dynamic_causal_lm(std::unique_ptr<dynamic_graph> g, std::unique_ptr<detail::engine> e) : language_model(std::move(e)), graph_(std::move(g)) {}
-    static std::string mapped_config(std::string const& directory) { return std::string(checkpoint::mapped_file(directory + "/config.json").text()); }
+    dynamic_causal_lm(std::unique_ptr<dynamic_graph> g, std::unique_ptr<detail::engine> e)
+        : language_model(std::move(e)), graph_(std::move(g)) {}
+    static std::string mapped_config(std::string const& directory) {
+        return std::string(checkpoint::mapped_file(directory + "/config.json").text());
+    }
 
-    std::unique_ptr<dynamic_graph> graph_;  // the engine's views point here; it ends with close() before this does, and reads no graph after
+    std::unique_ptr<dynamic_graph>
+        graph_;  // the engine's views point here; it ends with close() before this does, and reads no graph after
 };
 
 }  // namespace tenon::inline v0

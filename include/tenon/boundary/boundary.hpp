@@ -1,9 +1,9 @@
 // What crosses a seam, as far as a graph must agree on it: the schema and the element type.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <tenon/core/dtype.hpp>
 #include <concepts>
 #include <string_view>
+#include <tenon/core/dtype.hpp>
 
 namespace tenon::inline v0 {
 
@@ -16,8 +16,7 @@ struct boundary_traits {
 };
 
 namespace boundary {
-template <class B>
-concept policy = requires {
+template <class B> concept policy = requires {
     { B::crossing } -> std::convertible_to<boundary_traits>;
 };
 
@@ -25,7 +24,9 @@ inline constexpr std::string_view tensor_name = "residual_stream";
 
 /// The residual stream, un-normalised, every position row, float32.
 template <int Schema = boundary_schema, dtype Element = dtype::f32>
-struct residual { static constexpr boundary_traits crossing{Schema, Element}; };
+struct residual {
+    static constexpr boundary_traits crossing{Schema, Element};
+};
 
 static_assert(policy<residual<>>);
 }  // namespace boundary

@@ -70,10 +70,12 @@ std::vector<wanted_tensor> inventory_of(model_config const& config) {
     std::vector<wanted_tensor> wanted;
     for (tensor const& t : lowered.tensors) {
         if (t.what == role::head && config.tied) continue;
-        std::vector<std::int64_t> const shape = t.is_matrix() ? std::vector<std::int64_t>{t.rows, t.columns} : std::vector<std::int64_t>{t.rows};
+        std::vector<std::int64_t> const shape =
+            t.is_matrix() ? std::vector<std::int64_t>{t.rows, t.columns} : std::vector<std::int64_t>{t.rows};
         bool const once = t.what == role::embed || t.what == role::final_norm || t.what == role::head;
         for (int l = 0; l < (once ? 1 : config.layers); ++l)
-            if (once || config.kind_of[static_cast<std::size_t>(l)] == t.kind) wanted.push_back({name_of(t.what, l, config.tied), t.what, l, shape});
+            if (once || config.kind_of[static_cast<std::size_t>(l)] == t.kind)
+                wanted.push_back({name_of(t.what, l, config.tied), t.what, l, shape});
     }
     return wanted;
 }
@@ -100,13 +102,16 @@ inventory_report check_inventory(folder const& files, model_config const& config
             missing.push_back(w.name + " " + show(w.shape));
             continue;
         }
-        if (t->shape != w.shape) refuse("tensor_has_shape", "tensor " + w.name + " has shape " + show(t->shape) + "; the config asks for " + show(w.shape));
+        if (t->shape != w.shape)
+            refuse("tensor_has_shape", "tensor " + w.name + " has shape " + show(t->shape) + "; the config asks for " + show(w.shape));
         if (t->type != dtype::f32 && t->type != dtype::bf16 && t->type != dtype::f16)
-            refuse("weights_are_floats", "tensor " + w.name + " is " + std::string(tenon::v0::name_of(t->type)) + "; F32, BF16 or F16 would do");
+            refuse("weights_are_floats",
+                   "tensor " + w.name + " is " + std::string(tenon::v0::name_of(t->type)) + "; F32, BF16 or F16 would do");
     }
     if (!missing.empty())
-        refuse("checkpoint_tensors_are_present", std::to_string(missing.size()) + " of " + std::to_string(wanted.size()) + " tensors are missing: " +
-                                                     detail::first_five(missing) + "; seen: " + std::to_string(files.tensors().size()) + " tensors in " +
+        refuse("checkpoint_tensors_are_present", std::to_string(missing.size()) + " of " + std::to_string(wanted.size()) +
+                                                     " tensors are missing: " + detail::first_five(missing) +
+                                                     "; seen: " + std::to_string(files.tensors().size()) + " tensors in " +
                                                      std::to_string(files.files().size()) + " files");
     std::sort(known.begin(), known.end());
     inventory_report report;
@@ -115,7 +120,8 @@ inventory_report check_inventory(folder const& files, model_config const& config
     for (tensor_view const* const t : files.tensors()) {
         if (std::binary_search(known.begin(), known.end(), t->name)) continue;
         bool const tied_head = config.tied && t->name == "lm_head.weight";
-        bool const old_table = t->name.size() > legacy.size() && t->name.compare(t->name.size() - legacy.size(), legacy.size(), legacy) == 0;
+        bool const old_table =
+            t->name.size() > legacy.size() && t->name.compare(t->name.size() - legacy.size(), legacy.size(), legacy) == 0;
         if (!tied_head && !old_table) {
             extra.push_back(t->name + " " + show(t->shape));
             continue;
@@ -123,11 +129,13 @@ inventory_report check_inventory(folder const& files, model_config const& config
         report.unused.push_back(t->name);
         if (tied_head) {
             tensor_view const* const table = files.find("model.embed_tokens.weight");
-            report.tied_head_differs = table->data.size() != t->data.size() || std::memcmp(table->data.data(), t->data.data(), t->data.size()) != 0;
+            report.tied_head_differs =
+                table->data.size() != t->data.size() || std::memcmp(table->data.data(), t->data.data(), t->data.size()) != 0;
         }
     }
     if (!extra.empty())
-        refuse("checkpoint_tensors_are_known", std::to_string(extra.size()) + " tensors belong to nothing in the config: " + detail::first_five(extra));
+        refuse("checkpoint_tensors_are_known",
+               std::to_string(extra.size()) + " tensors belong to nothing in the config: " + detail::first_five(extra));
     return report;
 }
 

@@ -333,7 +333,9 @@ private:
 /// Refuses with `json_is_utf8`, `json_is_well_formed`, `json_keys_are_unique`, `json_nesting_fits` or `json_value_count_fits`,
 /// and the byte.
 template <class = void>
-value parse(std::string_view text, std::string_view what) { return detail::reader(text, what).document(); }
+value parse(std::string_view text, std::string_view what) {
+    return detail::reader(text, what).document();
+}
 
 /// Whether two values mean the same: members in any order, numbers by value.
 template <class = void>

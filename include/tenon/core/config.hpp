@@ -56,13 +56,13 @@ struct block_kind {
 /// The description of one decoder-only transformer: plain values, so that it can be compared and computed at compile time.
 struct model_config {
     int layers = 0;
-    int hidden = 0;          ///< width of the residual stream, in elements
+    int hidden = 0;  ///< width of the residual stream, in elements
     int vocab = 0;
-    int max_positions = 0;   ///< most positions of one sequence
+    int max_positions = 0;      ///< most positions of one sequence
     double rms_epsilon = 1e-5;  ///< added to the mean square before the root
     tenon::v0::rope rope{};
-    bool tied = false;       ///< the LM head is the embedding table
-    int kind_count = 1;      ///< how many of `kinds` are used
+    bool tied = false;   ///< the LM head is the embedding table
+    int kind_count = 1;  ///< how many of `kinds` are used
     std::array<block_kind, most_kinds> kinds{};
     std::array<std::uint8_t, most_layers> kind_of{};  ///< of every layer, an index into `kinds`
     bool operator==(model_config const&) const = default;

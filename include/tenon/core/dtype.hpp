@@ -11,11 +11,26 @@ namespace tenon::inline v0 {
 /// Element types of a checkpoint tensor, by their names in a safetensors header.
 enum class dtype : std::uint8_t { boolean, u8, i8, f8_e4m3, f8_e5m2, i16, u16, f16, bf16, i32, u32, f32, i64, u64, f64 };
 
-struct dtype_words { std::string_view name; int bytes = 0; };
+struct dtype_words {
+    std::string_view name;
+    int bytes = 0;
+};
 
-inline constexpr std::array<dtype_words, 15> dtype_table{{
-    {"BOOL", 1}, {"U8", 1}, {"I8", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
-    {"BF16", 2}, {"I32", 4}, {"U32", 4}, {"F32", 4}, {"I64", 8}, {"U64", 8}, {"F64", 8}}};
+inline constexpr std::array<dtype_words, 15> dtype_table{{{"BOOL", 1},
+                                                          {"U8", 1},
+                                                          {"I8", 1},
+                                                          {"F8_E4M3", 1},
+                                                          {"F8_E5M2", 1},
+                                                          {"I16", 2},
+                                                          {"U16", 2},
+                                                          {"F16", 2},
+                                                          {"BF16", 2},
+                                                          {"I32", 4},
+                                                          {"U32", 4},
+                                                          {"F32", 4},
+                                                          {"I64", 8},
+                                                          {"U64", 8},
+                                                          {"F64", 8}}};
 
 constexpr std::string_view name_of(dtype d) { return dtype_table[static_cast<std::size_t>(d)].name; }
 constexpr int bytes_of(dtype d) { return dtype_table[static_cast<std::size_t>(d)].bytes; }

@@ -1,10 +1,10 @@
 // A violation as a sentence, and as the exception that carries it at run time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <string>
 #include <tenon/core/device_kind.hpp>
 #include <tenon/core/error.hpp>
 #include <tenon/core/law.hpp>
-#include <string>
 
 namespace tenon::inline v0 {
 
@@ -12,7 +12,8 @@ namespace detail {
 inline std::string sentence_of(violation const& v) {
     auto const show = [](operand o) {
         bool const named = o.what == quantity::kind && o.value >= 0 && o.value < static_cast<int>(device_names.size());
-        return std::string(name_of(o.what)) + " = " + (named ? std::string(device_names[static_cast<std::size_t>(o.value)]) : std::to_string(o.value));
+        return std::string(name_of(o.what)) + " = " +
+               (named ? std::string(device_names[static_cast<std::size_t>(o.value)]) : std::to_string(o.value));
     };
     std::string text(law_table[static_cast<std::size_t>(v.which)].sentence);
     if (!v) return text;

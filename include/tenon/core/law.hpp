@@ -12,31 +12,93 @@ namespace tenon::inline v0 {
 enum class law : std::uint8_t {
     none,
     // the model
-    shape_is_positive, shape_fits, heads_share_kv_heads, head_dim_is_even,
+    shape_is_positive,
+    shape_fits,
+    heads_share_kv_heads,
+    head_dim_is_even,
     // stages
-    graph_has_stages, layers_run_forward, layers_within_model, layers_follow_on, layers_cover_the_model,
+    graph_has_stages,
+    layers_run_forward,
+    layers_within_model,
+    layers_follow_on,
+    layers_cover_the_model,
     // devices
-    stage_has_devices, device_index_is_positive, devices_are_distinct, device_serves_ranks, device_is_available,
+    stage_has_devices,
+    device_index_is_positive,
+    devices_are_distinct,
+    device_serves_ranks,
+    device_is_available,
     // shardings
-    rules_agree, unsharded_has_one_rank, rule_cuts_something, heads_divide_over_ranks, kv_heads_divide_or_repeat,
-    every_rank_has_work, reduce_divides_segments,
+    rules_agree,
+    unsharded_has_one_rank,
+    rule_cuts_something,
+    heads_divide_over_ranks,
+    kv_heads_divide_or_repeat,
+    every_rank_has_work,
+    reduce_divides_segments,
     // boundaries
-    seam_schemas_agree, seam_dtypes_agree, boundary_keeps_bits,
+    seam_schemas_agree,
+    seam_dtypes_agree,
+    boundary_keeps_bits,
     // plans
-    plan_is_not_empty, plan_part_is_not_empty, plan_names_layers, plan_names_devices, plan_number_is_plain, plan_number_fits,
-    plan_kind_is_known, plan_kinds_agree, plan_rule_is_known, plan_rule_is_new, plan_rules_agree, plan_join_is_known, plan_part_ends,
-    plan_layer_is_named_once, plan_layers_are_all_named, owners_name_every_layer, pipeline_stages_fit, pipeline_cuts_increase,
+    plan_is_not_empty,
+    plan_part_is_not_empty,
+    plan_names_layers,
+    plan_names_devices,
+    plan_number_is_plain,
+    plan_number_fits,
+    plan_kind_is_known,
+    plan_kinds_agree,
+    plan_rule_is_known,
+    plan_rule_is_new,
+    plan_rules_agree,
+    plan_join_is_known,
+    plan_part_ends,
+    plan_layer_is_named_once,
+    plan_layers_are_all_named,
+    owners_name_every_layer,
+    pipeline_stages_fit,
+    pipeline_cuts_increase,
     count_
 };
 
 /// What a number counts.
 enum class quantity : std::uint8_t {
-    nothing, layer, next_layer, first_layer, last_layer, layers, stages, heads, kv_heads, head_dim, ffn, vocab, hidden,
-    positions, extent, limit, devices, device, ranks, most_ranks, segments, schema, bytes_per_element, character, position, experts, owners,
-    cut, kind, count_
+    nothing,
+    layer,
+    next_layer,
+    first_layer,
+    last_layer,
+    layers,
+    stages,
+    heads,
+    kv_heads,
+    head_dim,
+    ffn,
+    vocab,
+    hidden,
+    positions,
+    extent,
+    limit,
+    devices,
+    device,
+    ranks,
+    most_ranks,
+    segments,
+    schema,
+    bytes_per_element,
+    character,
+    position,
+    experts,
+    owners,
+    cut,
+    kind,
+    count_
 };
 
-struct law_words { std::string_view name, sentence; };
+struct law_words {
+    std::string_view name, sentence;
+};
 
 inline constexpr std::array<law_words, static_cast<std::size_t>(law::count_)> law_table{{
     {"none", "every law holds"},
@@ -60,7 +122,8 @@ inline constexpr std::array<law_words, static_cast<std::size_t>(law::count_)> la
     {"heads_divide_over_ranks", "heads divide evenly over a stage's ranks"},
     {"kv_heads_divide_or_repeat", "KV heads divide over the ranks, or ranks over the KV heads"},
     {"every_rank_has_work", "no rank is left without work"},
-    {"reduce_divides_segments", "join::reduce needs a rank count that divides the segments of every product it cuts; join::gather does not"},
+    {"reduce_divides_segments",
+     "join::reduce needs a rank count that divides the segments of every product it cuts; join::gather does not"},
     {"seam_schemas_agree", "the two sides of a seam speak one boundary schema"},
     {"seam_dtypes_agree", "the two sides of a seam agree on the element type"},
     {"boundary_keeps_bits", "what crosses a seam keeps its bits: float32"},
@@ -85,9 +148,10 @@ inline constexpr std::array<law_words, static_cast<std::size_t>(law::count_)> la
 }};
 
 inline constexpr std::array<std::string_view, static_cast<std::size_t>(quantity::count_)> quantity_names{
-    "nothing", "layer", "next layer", "first layer", "last layer", "layers", "stages", "heads", "KV heads", "head_dim",
-    "FFN width", "vocabulary", "hidden", "positions", "extent", "limit", "devices", "device", "ranks", "most ranks", "segments", "schema",
-    "bytes per element", "character", "position", "experts", "owners", "cut", "kind"};
+    "nothing",  "layer",      "next layer", "first layer", "last layer",        "layers",    "stages",   "heads",   "KV heads",
+    "head_dim", "FFN width",  "vocabulary", "hidden",      "positions",         "extent",    "limit",    "devices", "device",
+    "ranks",    "most ranks", "segments",   "schema",      "bytes per element", "character", "position", "experts", "owners",
+    "cut",      "kind"};
 
 constexpr std::string_view name_of(law l) { return law_table[static_cast<std::size_t>(l)].name; }
 constexpr std::string_view name_of(quantity q) { return quantity_names[static_cast<std::size_t>(q)]; }

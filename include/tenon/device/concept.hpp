@@ -1,13 +1,13 @@
 // What a stage may ask of a device backend before anything runs. Knows nothing of kernels; those are device/cpu.hpp's.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <tenon/core/device_kind.hpp>
 #include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <tenon/core/device_kind.hpp>
 
 namespace tenon::inline v0 {
 
@@ -19,17 +19,18 @@ struct device_id {
 };
 
 /// A device of a cost table, by its index.
-struct device_index { int value = 0; };
+struct device_index {
+    int value = 0;
+};
 
 inline constexpr int most_ranks_of_a_stage = 64;
 
 namespace device {
 /// A device policy is a stateless type of constants: which backend, which devices, and what it can do.
-template <class D>
-concept policy = requires {
-    { D::kind } -> std::convertible_to<device_kind>;      // the backend, as a plan names it
-    { D::most_ranks } -> std::convertible_to<int>;        // most devices in one group
-    { D::canonical } -> std::convertible_to<bool>;        // follows the canonical arithmetic to the bit
+template <class D> concept policy = requires {
+    { D::kind } -> std::convertible_to<device_kind>;                    // the backend, as a plan names it
+    { D::most_ranks } -> std::convertible_to<int>;                      // most devices in one group
+    { D::canonical } -> std::convertible_to<bool>;                      // follows the canonical arithmetic to the bit
     { D::devices } -> std::convertible_to<std::span<device_id const>>;  // the group, root first
 };
 

@@ -2,20 +2,28 @@
 // figure is a constant expression, and each asks for one rank, device or seam, so that no evaluation grows with the model.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <cstdint>
 #include <tenon/core/dtype.hpp>
 #include <tenon/graph/lower.hpp>
-#include <cstdint>
 
 namespace tenon::inline v0 {
 
 /// A rank of a graph: numbered stage by stage, in the order that each stage names its devices.
-struct rank_index { int value = 0; };
+struct rank_index {
+    int value = 0;
+};
 
 /// Whether a tensor takes the format that the loader asks for. Projections and an untied head do; a table that is looked up,
 /// norms and biases stay as the checkpoint stores them.
 constexpr bool takes_weight_format(role what, bool tied) {
     switch (what) {
-        case role::q: case role::k: case role::v: case role::o: case role::gate: case role::up: case role::down: return true;
+        case role::q:
+        case role::k:
+        case role::v:
+        case role::o:
+        case role::gate:
+        case role::up:
+        case role::down: return true;
         case role::head: return !tied;
         default: return false;
     }
@@ -66,7 +74,9 @@ public:
         return sum;
     }
     /// Bytes of keys and values that a state with room for `positions` holds: whole blocks of 64.
-    constexpr std::int64_t kv_bytes(rank_index r, int positions) const { return kv_bytes_per_position(r) * ((std::int64_t{positions} + 63) / 64 * 64); }
+    constexpr std::int64_t kv_bytes(rank_index r, int positions) const {
+        return kv_bytes_per_position(r) * ((std::int64_t{positions} + 63) / 64 * 64);
+    }
     /// Bytes of the widest activations of one token: residual, normed, q, k, v, attention, gate and up.
     constexpr std::int64_t activation_bytes_per_token(rank_index r) const {
         place const p = find(r);
@@ -108,7 +118,9 @@ public:
     constexpr std::int64_t joins(int s) const { return over_joins(s, figure::joins); }
 
 private:
-    struct place { std::size_t stage = 0, member = 0; };
+    struct place {
+        std::size_t stage = 0, member = 0;
+    };
 
     constexpr bool tied() const { return graph_.config->tied; }
     constexpr place find(rank_index r) const {
@@ -132,8 +144,10 @@ private:
         std::size_t low = 0, high = nodes ? graph_.ir.nodes.size() : graph_.ir.tensors.size();
         while (low < high) {
             std::size_t const middle = (low + high) / 2;
-            if ((nodes ? graph_.ir.nodes[middle].stage : graph_.ir.tensors[middle].stage) < stage) low = middle + 1;
-            else high = middle;
+            if ((nodes ? graph_.ir.nodes[middle].stage : graph_.ir.tensors[middle].stage) < stage)
+                low = middle + 1;
+            else
+                high = middle;
         }
         return low;
     }

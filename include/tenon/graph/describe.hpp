@@ -2,15 +2,15 @@
 // nothing, and knows neither files nor terminals.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <tenon/graph/cost.hpp>
-#include <tenon/graph/lower.hpp>
-#include <tenon/graph/spell.hpp>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tenon/graph/cost.hpp>
+#include <tenon/graph/lower.hpp>
+#include <tenon/graph/spell.hpp>
 
 namespace tenon::inline v0 {
 
@@ -21,8 +21,9 @@ constexpr std::string_view role_name(graph_view g, stage_traits const& s) {
     return head && tail ? "full" : head ? "head" : tail ? "tail" : "middle";
 }
 
-inline constexpr std::array<std::string_view, 20> role_names{"", "embed", "input_norm", "q", "k", "v", "o", "q_bias", "k_bias", "v_bias", "o_bias", "post_norm",
-                                                             "gate", "up", "down", "gate_bias", "up_bias", "down_bias", "final_norm", "head"};
+inline constexpr std::array<std::string_view, 20> role_names{"",       "embed",     "input_norm", "q",         "k",          "v",    "o",
+                                                             "q_bias", "k_bias",    "v_bias",     "o_bias",    "post_norm",  "gate", "up",
+                                                             "down",   "gate_bias", "up_bias",    "down_bias", "final_norm", "head"};
 
 /// "project q x22": an operation, the weights that it applies where its name does not say, the layers that do it.
 inline std::string operation_name(graph_view g, node const& n) {
@@ -42,7 +43,9 @@ inline std::string layer_range(stage_traits const& s) {
 template <class Visit>
 void each_rule(stage_traits const& s, Visit visit) {
     rules const cuts = effective(s.cuts, s.ranks());
-    auto const joined = [](std::string_view rule, join_kind join) { return std::string(rule) + (join == join_kind::reduce ? ".reduce" : ".gather"); };
+    auto const joined = [](std::string_view rule, join_kind join) {
+        return std::string(rule) + (join == join_kind::reduce ? ".reduce" : ".gather");
+    };
     if (cuts.tensor) visit(joined("tensor", cuts.tensor_join));
     if (cuts.expert) visit(std::string("expert"));
     if (cuts.expert_width) visit(joined("expert_width", cuts.width_join));
@@ -79,7 +82,9 @@ template <class Visit>
 void each_device(graph_view g, Visit visit) {
     each_rank(g, [&](stage_traits const&, int, device_id d, rank_index r) {
         bool seen = false;
-        each_rank(g, [&](stage_traits const&, int, device_id other, rank_index before) { seen = seen || (before.value < r.value && other.index == d.index); });
+        each_rank(g, [&](stage_traits const&, int, device_id other, rank_index before) {
+            seen = seen || (before.value < r.value && other.index == d.index);
+        });
         if (!seen) visit(d);
     });
 }
@@ -131,9 +136,12 @@ inline std::string quoted(std::string_view text) {
     std::string out = "\"";
     for (char const c : text) {
         unsigned const code = static_cast<unsigned char>(c);
-        if (c == '"' || c == '\\') (out += '\\') += c;
-        else if (code < 0x20) ((out += "\\u00") += "0123456789abcdef"[code >> 4]) += "0123456789abcdef"[code & 15];
-        else out += c;
+        if (c == '"' || c == '\\')
+            (out += '\\') += c;
+        else if (code < 0x20)
+            ((out += "\\u00") += "0123456789abcdef"[code >> 4]) += "0123456789abcdef"[code & 15];
+        else
+            out += c;
     }
     return out + '"';
 }
@@ -166,15 +174,16 @@ inline std::string to_text(graph_view g, cost_view const& cost) {
     text += detail::table<9>({true, false, false, false, true, false, true, true, true}).of([&](auto put) {
         put({"stage", "layers", "role", "rules", "rank", "device", "weight bytes", "KV bytes/position", "flops/token"});
         detail::each_rank(g, [&](stage_traits const& s, int position, device_id d, rank_index r) {
-            put({n(position), detail::layer_range(s), std::string(detail::role_name(g, s)), detail::rule_names(s), n(r.value), detail::device_name(d),
-                 n(cost.weight_bytes(r)), n(cost.kv_bytes_per_position(r)), n(cost.flops_per_token(r))});
+            put({n(position), detail::layer_range(s), std::string(detail::role_name(g, s)), detail::rule_names(s), n(r.value),
+                 detail::device_name(d), n(cost.weight_bytes(r)), n(cost.kv_bytes_per_position(r)), n(cost.flops_per_token(r))});
         });
     });
     text += '\n' + detail::table<5>({false, false, true, true, true}).of([&](auto put) {
         put({"device", "ranks", "weight bytes", "KV bytes/position", "flops/token"});
         detail::each_device(g, [&](device_id d) {
             device_index const i{d.index};
-            put({detail::device_name(d), detail::ranks_of_device(g, d), n(cost.weight_bytes(i)), n(cost.kv_bytes_per_position(i)), n(cost.flops_per_token(i))});
+            put({detail::device_name(d), detail::ranks_of_device(g, d), n(cost.weight_bytes(i)), n(cost.kv_bytes_per_position(i)),
+                 n(cost.flops_per_token(i))});
         });
     });
     int const stages = static_cast<int>(g.stages.size());
@@ -182,7 +191,8 @@ inline std::string to_text(graph_view g, cost_view const& cost) {
         put({"moved", "joins", "messages/token", "bytes/token"});
         for (int s = 0; s < stages; ++s) {
             put({"inside stage " + n(s), n(cost.joins(s)), n(cost.join_messages_per_token(s)), n(cost.join_bytes_per_token(s))});
-            if (s + 1 < stages) put({"seam " + n(s) + " to " + n(s + 1), "", n(cost.seam_messages_per_token(s)), n(cost.seam_bytes_per_token(s))});
+            if (s + 1 < stages)
+                put({"seam " + n(s) + " to " + n(s + 1), "", n(cost.seam_messages_per_token(s)), n(cost.seam_bytes_per_token(s))});
         }
     });
     return text;
@@ -195,7 +205,13 @@ inline std::string to_json(graph_view g, cost_view const& cost) {
         out.key("weight_bytes").value(cost.weight_bytes(where)).key("kv_bytes_per_position").value(cost.kv_bytes_per_position(where));
         out.key("flops_per_token").value(cost.flops_per_token(where));
     };
-    out.open('{').key("plan").value(detail::plan_text(g)).key("weights").value(name_of(cost.format())).key("stored").value(name_of(cost.stored()));
+    out.open('{')
+        .key("plan")
+        .value(detail::plan_text(g))
+        .key("weights")
+        .value(name_of(cost.format()))
+        .key("stored")
+        .value(name_of(cost.stored()));
     out.key("layers").value(g.config->layers).key("stages").open('[');
     int rank = 0;
     for (int i = 0; i < static_cast<int>(g.stages.size()); ++i) {
@@ -225,7 +241,11 @@ inline std::string to_json(graph_view g, cost_view const& cost) {
     out.close(']').key("seams").open('[');
     for (int i = 0; i + 1 < static_cast<int>(g.stages.size()); ++i) {
         out.open('{').key("after_stage").value(i).key("next_layer").value(g.stages[static_cast<std::size_t>(i) + 1].first_layer);
-        out.key("messages_per_token").value(cost.seam_messages_per_token(i)).key("bytes_per_token").value(cost.seam_bytes_per_token(i)).close('}');
+        out.key("messages_per_token")
+            .value(cost.seam_messages_per_token(i))
+            .key("bytes_per_token")
+            .value(cost.seam_bytes_per_token(i))
+            .close('}');
     }
     out.close(']').close('}');
     return out.text();
@@ -243,11 +263,13 @@ inline std::string to_dot(graph_view g, cost_view const& cost) {
         std::string devices;
         for (device_id const& d : s.devices) devices += (devices.empty() ? "" : " ") + detail::device_name(d);
         text += "  subgraph cluster_" + n(position) + " {\n    label=" +
-                detail::quoted("stage " + n(position) + ", layers " + detail::layer_range(s) + ", " + detail::rule_names(s) + " on " + devices) + ";\n";
+                detail::quoted("stage " + n(position) + ", layers " + detail::layer_range(s) + ", " + detail::rule_names(s) + " on " +
+                               devices) +
+                ";\n";
         for (; i < nodes.size() && nodes[i].stage == position; ++i)
             if (nodes[i].what != op::join)
-                text += "    n" + n(static_cast<std::int64_t>(i)) + " [label=" +
-                        detail::quoted(detail::operation_name(g, nodes[i])) + "];\n";
+                text +=
+                    "    n" + n(static_cast<std::int64_t>(i)) + " [label=" + detail::quoted(detail::operation_name(g, nodes[i])) + "];\n";
         text += "  }\n";
     }
     // A join is drawn as the label of the edge that it stands on. The lowered graph is in order, so one pass carries it along.
@@ -258,12 +280,14 @@ inline std::string to_dot(graph_view g, cost_view const& cost) {
         node const& to = nodes[static_cast<std::size_t>(e.to)];
         if (from.what != op::join) source = e.from, joins.clear();
         if (to.what == op::join) {
-            joins += (joins.empty() ? "" : ", ") + std::string(to.join == join_kind::reduce ? "reduce " : "gather ") + n(4 * to.elements) + " B";
+            joins +=
+                (joins.empty() ? "" : ", ") + std::string(to.join == join_kind::reduce ? "reduce " : "gather ") + n(4 * to.elements) + " B";
             continue;
         }
         std::string label = joins.empty() ? n(e.width) : joins;
         if (from.what == op::hand_over)
-            label = "seam, " + n(cost.seam_messages_per_token(from.stage)) + " x " + n(4 * std::int64_t{e.width}) + " B = " + n(cost.seam_bytes_per_token(from.stage)) + " B";
+            label = "seam, " + n(cost.seam_messages_per_token(from.stage)) + " x " + n(4 * std::int64_t{e.width}) +
+                    " B = " + n(cost.seam_bytes_per_token(from.stage)) + " B";
         text += "  n" + n(source) + " -> n" + n(e.to) + " [label=" + detail::quoted(label) + "];\n";
     }
     return text + "}\n";

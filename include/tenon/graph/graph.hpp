@@ -1,22 +1,25 @@
 // The graph as a type: a model and its stages, checked where it is written, lowered to constants.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <array>
+#include <cstddef>
+#include <string_view>
 #include <tenon/graph/cost.hpp>
 #include <tenon/graph/lower.hpp>
 #include <tenon/graph/plan.hpp>
 #include <tenon/graph/resolve.hpp>
 #include <tenon/graph/spell.hpp>
 #include <tenon/graph/validate.hpp>
-#include <array>
-#include <cstddef>
-#include <string_view>
 #include <utility>
 
 namespace tenon::inline v0 {
 
-template <int Position> struct at_stage;
-template <quantity What, int Value> struct has;
-template <int... Values> struct would_do;
+template <int Position>
+struct at_stage;
+template <quantity What, int Value>
+struct has;
+template <int... Values>
+struct would_do;
 
 /// Appears in the diagnostic when a graph is refused.
 template <law Law, class Where, class Left, class Right, class Remedy>
@@ -27,8 +30,8 @@ struct broken_law {
 namespace detail {
 // Spells a violation as a type. Declared only; a function template, because GCC 12 crashes on alias templates here.
 template <violation V, std::size_t... I>
-auto spell(std::index_sequence<I...>)
-    -> broken_law<V.which, at_stage<V.stage>, has<V.left.what, V.left.value>, has<V.right.what, V.right.value>, would_do<V.instead.value[I]...>>;
+auto spell(std::index_sequence<I...>) -> broken_law<V.which, at_stage<V.stage>, has<V.left.what, V.left.value>,
+                                                    has<V.right.what, V.right.value>, would_do<V.instead.value[I]...>>;
 
 template <violation V>
 struct judge {
@@ -58,7 +61,10 @@ struct literal_source {
 template <class Model, plan::spelled Text>
 struct from_text {
     using source = literal_source<Text>;
-    struct settled_devices { std::array<device_id, source::room.devices> ids{}; violation broken{}; };
+    struct settled_devices {
+        std::array<device_id, source::room.devices> ids{};
+        violation broken{};
+    };
     static constexpr settled_devices settle() {
         settled_devices d{};
         d.broken = source::verdict;
@@ -67,7 +73,11 @@ struct from_text {
     }
     static constexpr settled_devices settled = settle();
 
-    struct found { std::array<stage_traits, plan::most_stages(source::room.parts)> list{}; std::size_t count = 0; violation broken{}; };
+    struct found {
+        std::array<stage_traits, plan::most_stages(source::room.parts)> list{};
+        std::size_t count = 0;
+        violation broken{};
+    };
     static constexpr found find() {
         found f{};
         std::array<int, source::room.parts> scratch{};
@@ -102,7 +112,8 @@ struct facts {
         return g;
     }
     static constexpr auto lowered = lower_it();
-    static constexpr graph_view view{&Model::config, lawful ? std::span<stage_traits const>(Source::stages) : std::span<stage_traits const>{}, lowered};
+    static constexpr graph_view view{&Model::config,
+                                     lawful ? std::span<stage_traits const>(Source::stages) : std::span<stage_traits const>{}, lowered};
 
     static constexpr auto spell_it() {
         constexpr std::size_t length = [] {
@@ -143,8 +154,10 @@ struct graph_members {
 
     /// Bytes, operations and messages as constants. `stored` is the checkpoint's element type, for what keeps it.
     static constexpr auto cost(weights format, dtype stored = dtype::f32) {
-        if constexpr (facts::lawful) return cost_view(facts::view, format, stored);
-        else return no_cost{};
+        if constexpr (facts::lawful)
+            return cost_view(facts::view, format, stored);
+        else
+            return no_cost{};
     }
     static constexpr ir_view ir() { return facts::lowered; }
     /// Model, stages and lowered graph, as the readers of graph/ and the runtimes take them.
@@ -169,8 +182,7 @@ struct planned : detail::graph_members<Model, detail::from_text<Model, Text>> {
 };
 
 /// A graph: `graph<...>`, `planned<...>`, or a struct derived from one.
-template <class G>
-concept graph_type = requires {
+template <class G> concept graph_type = requires {
     typename G::model;
     { G::view() } -> std::convertible_to<graph_view>;
 };

@@ -3,24 +3,44 @@
 // graph is a lawful one.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <tenon/core/config.hpp>
-#include <tenon/core/share.hpp>
-#include <tenon/graph/stage.hpp>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <tenon/core/config.hpp>
+#include <tenon/core/share.hpp>
+#include <tenon/graph/stage.hpp>
 
 namespace tenon::inline v0 {
 
 enum class op : std::uint8_t { embed, norm, project, attend, gate, join, add, hand_over, head, sample };
-inline constexpr std::array<std::string_view, 10> op_names{"embed", "norm", "project", "attend", "gate", "join", "add", "hand_over", "head", "sample"};
+inline constexpr std::array<std::string_view, 10> op_names{"embed", "norm", "project",   "attend", "gate",
+                                                           "join",  "add",  "hand_over", "head",   "sample"};
 constexpr std::string_view name_of(op o) { return op_names[static_cast<std::size_t>(o)]; }
 
 /// The tensors of a checkpoint, by what they do.
 enum class role : std::uint8_t {
-    none, embed, input_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, post_norm, gate, up, down, gate_bias, up_bias, down_bias, final_norm, head
+    none,
+    embed,
+    input_norm,
+    q,
+    k,
+    v,
+    o,
+    q_bias,
+    k_bias,
+    v_bias,
+    o_bias,
+    post_norm,
+    gate,
+    up,
+    down,
+    gate_bias,
+    up_bias,
+    down_bias,
+    final_norm,
+    head
 };
 
 /// How a tensor lies over the ranks of its stage.
@@ -40,7 +60,7 @@ struct tensor {
     int rows = 0, columns = 1;
     int granule = 1;  ///< of the product over the columns: fixes its segments
     cut split = cut::whole;
-    int unit = 1;     ///< rows or columns that stay together: one head's width
+    int unit = 1;  ///< rows or columns that stay together: one head's width
     int ranks = 1;
 
     constexpr bool is_matrix() const { return columns > 1 || what == role::embed || what == role::head; }
@@ -49,7 +69,9 @@ struct tensor {
         if (split == cut::kv_rows) return scaled(kv_share_of(rows / unit, rank, ranks));
         return {0, rows};
     }
-    constexpr share columns_of(int rank) const { return split == cut::columns ? scaled(share_of(columns / unit, rank, ranks)) : share{0, columns}; }
+    constexpr share columns_of(int rank) const {
+        return split == cut::columns ? scaled(share_of(columns / unit, rank, ranks)) : share{0, columns};
+    }
 
 private:
     constexpr share scaled(share s) const { return {s.begin * unit, s.end * unit}; }
@@ -59,14 +81,16 @@ private:
 struct node {
     op what = op::embed;
     int stage = 0, kind = 0, layers = 1;
-    int tensor = -1;          ///< the weights, or -1
+    int tensor = -1;  ///< the weights, or -1
     join_kind join = join_kind::gather;
-    int messages = 0;         ///< reads of one rank's memory by another
+    int messages = 0;           ///< reads of one rank's memory by another
     std::int64_t elements = 0;  ///< float32 values that those messages carry
 };
 
 /// Data flows from one node to the next; `width` elements a token.
-struct edge { int from = 0, to = 0, width = 0; };
+struct edge {
+    int from = 0, to = 0, width = 0;
+};
 
 /// A lowered graph that lives elsewhere.
 struct ir_view {
@@ -90,8 +114,14 @@ struct ir {
     std::array<tensor, static_cast<std::size_t>(Tensors)> tensors{};
     std::array<edge, static_cast<std::size_t>(Edges)> edges{};
     ir_size used{};
-    constexpr int add(tensor const& x) { tensors[static_cast<std::size_t>(used.tensors)] = x; return used.tensors++; }
-    constexpr int add(node const& x) { nodes[static_cast<std::size_t>(used.nodes)] = x; return used.nodes++; }
+    constexpr int add(tensor const& x) {
+        tensors[static_cast<std::size_t>(used.tensors)] = x;
+        return used.tensors++;
+    }
+    constexpr int add(node const& x) {
+        nodes[static_cast<std::size_t>(used.nodes)] = x;
+        return used.nodes++;
+    }
     constexpr void add(edge const& x) { edges[static_cast<std::size_t>(used.edges++)] = x; }
     constexpr operator ir_view() const { return {nodes, tensors, edges}; }
 };

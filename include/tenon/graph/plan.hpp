@@ -7,13 +7,13 @@
 // Knows nothing of models; what a plan means for one is graph/resolve.hpp's.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <tenon/core/law.hpp>
-#include <tenon/device/concept.hpp>
-#include <tenon/shard/shard.hpp>
 #include <array>
 #include <cstddef>
 #include <span>
 #include <string_view>
+#include <tenon/core/law.hpp>
+#include <tenon/device/concept.hpp>
+#include <tenon/shard/shard.hpp>
 
 namespace tenon::inline v0::plan {
 
@@ -21,8 +21,8 @@ inline constexpr int every_layer = -1;  ///< the last layer of a part that says 
 
 /// One part of a plan.
 struct part {
-    int first_layer = 0, last_layer = 0;    ///< inclusive; `all` is 0..every_layer
-    int first_device = 0, device_count = 0; ///< a run in the plan's list of devices
+    int first_layer = 0, last_layer = 0;     ///< inclusive; `all` is 0..every_layer
+    int first_device = 0, device_count = 0;  ///< a run in the plan's list of devices
     rules cuts{.by_default = true};
     bool operator==(part const&) const = default;
 };
@@ -47,7 +47,9 @@ constexpr bool same(view a, view b) {
 }
 
 /// Room that `read` needs for a text.
-struct extent { std::size_t parts = 1, devices = 1; };
+struct extent {
+    std::size_t parts = 1, devices = 1;
+};
 constexpr extent measure(std::string_view text) {
     extent e{};
     for (char const c : text) {
@@ -93,7 +95,9 @@ struct cursor {
             if (value > (2147483647 - digit) / 10) return refuse(law::plan_number_fits, part);
             value = value * 10 + digit;
         }
-        return at - begin > 1 && text[begin] == '0' ? violation{law::plan_number_is_plain, part, {quantity::character, static_cast<int>(begin)}, {}, {}} : violation{};
+        return at - begin > 1 && text[begin] == '0'
+                   ? violation{law::plan_number_is_plain, part, {quantity::character, static_cast<int>(begin)}, {}, {}}
+                   : violation{};
     }
 };
 
@@ -142,9 +146,15 @@ constexpr violation read_rules(cursor& c, rules& out, int n) {
             if (name == "reduce") join = join_kind::reduce;
         }
         if (word == "none") none = true;
-        if (word == "tensor") { out.tensor = true; out.tensor_join = join; }
+        if (word == "tensor") {
+            out.tensor = true;
+            out.tensor_join = join;
+        }
         if (word == "expert") out.expert = true;
-        if (word == "expert_width") { out.expert_width = true; out.width_join = join; }
+        if (word == "expert_width") {
+            out.expert_width = true;
+            out.width_join = join;
+        }
         if ((none && out.any()) || (out.expert && out.expert_width)) return start.refuse(law::plan_rules_agree, n);
     } while (c.take('+'));
     return {};

@@ -2,6 +2,10 @@
 // the graph that it means for a model, lowered. The constexpr twins are in graph/plan.hpp and graph/graph.hpp.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
 #include <tenon/core/explain.hpp>
 #include <tenon/graph/cost.hpp>
 #include <tenon/graph/lower.hpp>
@@ -9,10 +13,6 @@
 #include <tenon/graph/resolve.hpp>
 #include <tenon/graph/spell.hpp>
 #include <tenon/graph/validate.hpp>
-#include <initializer_list>
-#include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 namespace tenon::inline v0 {
@@ -55,7 +55,9 @@ value owners(std::span<int const> list) {
     return v;
 }
 template <class = void>
-value owners(std::initializer_list<int> list) { return owners(std::span<int const>(list.begin(), list.size())); }
+value owners(std::initializer_list<int> list) {
+    return owners(std::span<int const>(list.begin(), list.size()));
+}
 
 /// A pipeline cut where the caller says: `cuts` are the first layers of the second and later stages. One device a stage.
 template <class = void>
@@ -76,7 +78,9 @@ value pipeline(std::span<int const> cuts, int layers) {
     return v;
 }
 template <class = void>
-value pipeline(std::initializer_list<int> cuts, int layers) { return pipeline(std::span<int const>(cuts.begin(), cuts.size()), layers); }
+value pipeline(std::initializer_list<int> cuts, int layers) {
+    return pipeline(std::span<int const>(cuts.begin(), cuts.size()), layers);
+}
 
 /// An even pipeline: stage s begins at layer floor(s layers / stages).
 template <class = void>
@@ -98,7 +102,8 @@ template <class>
 class basic_dynamic_graph {
 public:
     /// Checks the plan against the model and lowers it. Throws graph_error, before anything is read or built.
-    basic_dynamic_graph(model_config const& config, plan::view p, device_kind loader = device_kind::cpu) : config_(config), devices_(p.devices.size()) {
+    basic_dynamic_graph(model_config const& config, plan::view p, device_kind loader = device_kind::cpu)
+        : config_(config), devices_(p.devices.size()) {
         detail::require(plan::settle_devices(p, loader, devices_));
         std::vector<int> scratch(p.parts.size());
         stages_.resize(plan::most_stages(p.parts.size()));
@@ -124,8 +129,14 @@ public:
         return out.text;
     }
 
-    int add(tensor const& x) { tensors_.push_back(x); return static_cast<int>(tensors_.size()) - 1; }
-    int add(node const& x) { nodes_.push_back(x); return static_cast<int>(nodes_.size()) - 1; }
+    int add(tensor const& x) {
+        tensors_.push_back(x);
+        return static_cast<int>(tensors_.size()) - 1;
+    }
+    int add(node const& x) {
+        nodes_.push_back(x);
+        return static_cast<int>(nodes_.size()) - 1;
+    }
     void add(edge const& x) { edges_.push_back(x); }
 
 private:

@@ -2,11 +2,11 @@
 // the loader's kind. The result is a list of stages for validate.hpp.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <cstddef>
+#include <span>
 #include <tenon/core/config.hpp>
 #include <tenon/graph/plan.hpp>
 #include <tenon/graph/stage.hpp>
-#include <cstddef>
-#include <span>
 
 namespace tenon::inline v0::plan {
 
@@ -14,7 +14,9 @@ namespace tenon::inline v0::plan {
 constexpr std::size_t most_stages(std::size_t parts) { return 2 * parts + 1; }
 
 namespace detail {
-constexpr bool begins_with(view p, part const& q, device_id first) { return p.devices[static_cast<std::size_t>(q.first_device)].index == first.index; }
+constexpr bool begins_with(view p, part const& q, device_id first) {
+    return p.devices[static_cast<std::size_t>(q.first_device)].index == first.index;
+}
 
 /// Indices of the parts in layer order, by insertion: plans are short, and <algorithm> is not.
 constexpr void order(std::span<part const> parts, std::span<int> out) {
@@ -35,12 +37,18 @@ constexpr violation settle_devices(view p, device_kind loader, std::span<device_
     if (p.parts.empty()) return {law::plan_is_not_empty, 0, {}, {}, {}};
     int position = 0;
     for (part const& q : p.parts) {
-        if (q.device_count < 1 || q.first_device < 0 || static_cast<std::size_t>(q.first_device) + static_cast<std::size_t>(q.device_count) > p.devices.size())
+        if (q.device_count < 1 || q.first_device < 0 ||
+            static_cast<std::size_t>(q.first_device) + static_cast<std::size_t>(q.device_count) > p.devices.size())
             return {law::stage_has_devices, position, {quantity::devices, q.device_count}, {}, {}};
         device_kind const first = out[static_cast<std::size_t>(q.first_device)].kind;
         for (int i = 1; i < q.device_count; ++i) {
             device_kind const other = out[static_cast<std::size_t>(q.first_device + i)].kind;
-            if (other != first) return {law::plan_kinds_agree, position, {quantity::kind, static_cast<int>(first)}, {quantity::kind, static_cast<int>(other)}, {}};
+            if (other != first)
+                return {law::plan_kinds_agree,
+                        position,
+                        {quantity::kind, static_cast<int>(first)},
+                        {quantity::kind, static_cast<int>(other)},
+                        {}};
         }
         ++position;
     }
@@ -48,8 +56,10 @@ constexpr violation settle_devices(view p, device_kind loader, std::span<device_
 }
 
 /// Writes the stages of a plan in layer order; `devices` are settled and outlive the stages. `count` says how many.
-constexpr violation resolve(view p, std::span<device_id const> devices, int layers, std::span<int> scratch, std::span<stage_traits> out, std::size_t& count) {
-    if (p.owners != 0 && p.owners != layers) return {law::owners_name_every_layer, 0, {quantity::layers, layers}, {quantity::owners, p.owners}, only(layers)};
+constexpr violation resolve(view p, std::span<device_id const> devices, int layers, std::span<int> scratch, std::span<stage_traits> out,
+                            std::size_t& count) {
+    if (p.owners != 0 && p.owners != layers)
+        return {law::owners_name_every_layer, 0, {quantity::layers, layers}, {quantity::owners, p.owners}, only(layers)};
     detail::order(p.parts, scratch);
     device_id const first = p.devices[0];
     bool fills_gaps = true;
@@ -69,10 +79,17 @@ constexpr violation resolve(view p, std::span<device_id const> devices, int laye
         int const position = scratch[i];
         part const& q = p.parts[static_cast<std::size_t>(position)];
         int const last = q.last_layer == every_layer ? layers - 1 : q.last_layer;
-        if (last >= layers) return {law::layers_within_model, position, {quantity::layers, layers}, {quantity::last_layer, last}, q.first_layer < layers ? only(layers - 1) : remedies{}};
-        if (q.first_layer < next) return {law::plan_layer_is_named_once, position, {quantity::next_layer, next}, {quantity::first_layer, q.first_layer}, {}};
+        if (last >= layers)
+            return {law::layers_within_model,
+                    position,
+                    {quantity::layers, layers},
+                    {quantity::last_layer, last},
+                    q.first_layer < layers ? only(layers - 1) : remedies{}};
+        if (q.first_layer < next)
+            return {law::plan_layer_is_named_once, position, {quantity::next_layer, next}, {quantity::first_layer, q.first_layer}, {}};
         if (violation const v = fill(q.first_layer, position)) return v;
-        put(q.first_layer, last, devices.subspan(static_cast<std::size_t>(q.first_device), static_cast<std::size_t>(q.device_count)), q.cuts);
+        put(q.first_layer, last, devices.subspan(static_cast<std::size_t>(q.first_device), static_cast<std::size_t>(q.device_count)),
+            q.cuts);
         next = last + 1;
     }
     return fill(layers, static_cast<int>(p.parts.size()) - 1);

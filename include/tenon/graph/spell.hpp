@@ -1,11 +1,11 @@
 // A list of stages as the plan that means it: `plan::read` of the text gives the same stages.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <tenon/graph/stage.hpp>
 #include <array>
 #include <cstddef>
 #include <span>
 #include <string_view>
+#include <tenon/graph/stage.hpp>
 
 namespace tenon::inline v0::detail {
 

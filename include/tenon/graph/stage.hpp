@@ -1,10 +1,10 @@
 // One stage of a graph: a range of layers, a device group, a sharding and a boundary, as a type and as values.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <span>
 #include <tenon/boundary/boundary.hpp>
 #include <tenon/device/concept.hpp>
 #include <tenon/shard/shard.hpp>
-#include <span>
 #include <type_traits>
 
 namespace tenon::inline v0 {
@@ -17,7 +17,7 @@ struct layers {
 
 /// What the validator reads of a stage; every stage type publishes one as `traits`.
 struct stage_traits {
-    int first_layer = 0, last_layer = 0;  ///< inclusive
+    int first_layer = 0, last_layer = 0;   ///< inclusive
     std::span<device_id const> devices{};  ///< one rank each; the first is the root's
     rules cuts{.by_default = true};
     boundary_traits crossing{};
@@ -35,17 +35,26 @@ constexpr rules effective(rules r, int ranks) {
 
 namespace detail {
 template <class P>
-inline constexpr bool is_layers = requires { P::first_layer; P::last_layer; };
+inline constexpr bool is_layers = requires {
+    P::first_layer;
+    P::last_layer;
+};
 template <class P>
 inline constexpr bool is_policy = device::policy<P> || shard::policy<P> || boundary::policy<P>;
 
 // The one policy of its sort, or the plain one: a fold over an overloaded operator, not a recursion over the pack.
 template <class P>
-struct tagged { using type = P; };
+struct tagged {
+    using type = P;
+};
 template <class P, class Q>
-constexpr std::type_identity<P> operator|(std::type_identity<P>, std::type_identity<Q>) { return {}; }
+constexpr std::type_identity<P> operator|(std::type_identity<P>, std::type_identity<Q>) {
+    return {};
+}
 template <class Q>
-constexpr std::type_identity<Q> operator|(std::type_identity<void>, std::type_identity<Q>) { return {}; }
+constexpr std::type_identity<Q> operator|(std::type_identity<void>, std::type_identity<Q>) {
+    return {};
+}
 template <template <class> class Is, class Default, class... P>
 constexpr auto pick() {
     if constexpr ((Is<P>::value || ...))
@@ -54,9 +63,12 @@ constexpr auto pick() {
         return std::type_identity<tagged<Default>>{};
 }
 
-template <class P> struct is_device : std::bool_constant<device::policy<P>> {};
-template <class P> struct is_shard : std::bool_constant<shard::policy<P>> {};
-template <class P> struct is_boundary : std::bool_constant<boundary::policy<P>> {};
+template <class P>
+struct is_device : std::bool_constant<device::policy<P>> {};
+template <class P>
+struct is_shard : std::bool_constant<shard::policy<P>> {};
+template <class P>
+struct is_boundary : std::bool_constant<boundary::policy<P>> {};
 // Apart from the stage, whose constants stay usable: clang drops a class with a failed assertion and reports every use of it.
 template <class Layers, class... Policies>
 struct stage_is_well_formed {
@@ -78,12 +90,11 @@ struct stage {
     using shard_policy = typename decltype(detail::pick<detail::is_shard, shard::by_default, Policies...>())::type::type;
     using boundary_policy = typename decltype(detail::pick<detail::is_boundary, boundary::residual<>, Policies...>())::type::type;
 
-    static constexpr stage_traits traits{Layers::first_layer, Layers::last_layer, device_policy::devices, shard_policy::cuts,
-                                         boundary_policy::crossing, device_policy::most_ranks};
+    static constexpr stage_traits traits{Layers::first_layer, Layers::last_layer,        device_policy::devices,
+                                         shard_policy::cuts,  boundary_policy::crossing, device_policy::most_ranks};
 };
 
-template <class S>
-concept stage_type = requires {
+template <class S> concept stage_type = requires {
     { S::traits } -> std::convertible_to<stage_traits>;
 };
 

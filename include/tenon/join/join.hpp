@@ -9,16 +9,19 @@ namespace tenon::inline v0 {
 enum class join_kind : std::uint8_t { gather, reduce };
 
 namespace join {
-template <class J>
-concept policy = requires {
+template <class J> concept policy = requires {
     { J::kind } -> std::convertible_to<join_kind>;
 };
 
 /// Column-parallel over a gathered input: every output is one full-length product, so only whole values move.
-struct gather { static constexpr join_kind kind = join_kind::gather; };
+struct gather {
+    static constexpr join_kind kind = join_kind::gather;
+};
 
 /// Row-parallel: partial sums over whole segments, added in the canonical tree (NUMERICS: neighbours first).
-struct reduce { static constexpr join_kind kind = join_kind::reduce; };
+struct reduce {
+    static constexpr join_kind kind = join_kind::reduce;
+};
 
 static_assert(policy<gather> && policy<reduce>);
 }  // namespace join

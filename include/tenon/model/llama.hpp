@@ -23,8 +23,13 @@ struct llama_shape {
 /// The Llama of that shape. Every layer is of one kind.
 /// Source: Touvron et al. 2023, "Llama 2", section 2.2.
 constexpr model_config llama(llama_shape const& s) {
-    model_config c{.layers = s.layers, .hidden = s.hidden, .vocab = s.vocab, .max_positions = s.max_positions, .rms_epsilon = s.rms_epsilon,
-                   .rope = {s.rope_theta, s.scaling, s.factor, s.low_freq_factor, s.high_freq_factor, s.original_positions}, .tied = s.tied};
+    model_config c{.layers = s.layers,
+                   .hidden = s.hidden,
+                   .vocab = s.vocab,
+                   .max_positions = s.max_positions,
+                   .rms_epsilon = s.rms_epsilon,
+                   .rope = {s.rope_theta, s.scaling, s.factor, s.low_freq_factor, s.high_freq_factor, s.original_positions},
+                   .tied = s.tied};
     int const head_dim = s.head_dim != 0 ? s.head_dim : s.heads > 0 ? s.hidden / s.heads : 0;
     c.kinds[0] = {.attention = {s.heads, s.kv_heads != 0 ? s.kv_heads : s.heads, head_dim, s.attention_bias, s.attention_bias},
                   .ffn = {s.ffn, s.mlp_bias}};

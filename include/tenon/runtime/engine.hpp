@@ -29,8 +29,8 @@ namespace tenon::inline v0 {
 /// How a checkpoint is loaded.
 struct load_options {
     tenon::v0::weights weights = tenon::v0::weights::stored;  ///< format of projections and of an untied head
-    std::string_view isa = "auto";       ///< auto | portable | avx2 | avx512 | neon; the environment's TENON_ISA where `auto`
-    load_observer* observer = nullptr;   ///< told of every slice loaded
+    std::string_view isa = "auto";                ///< auto | portable | avx2 | avx512 | neon; the environment's TENON_ISA where `auto`
+    load_observer* observer = nullptr;            ///< told of every slice loaded
     testing::fault fault = testing::fault::none;  ///< for tests alone
 };
 
@@ -64,8 +64,12 @@ class basic_engine {
 public:
     /// `graph` outlives the engine. Headers are checked against the config before a weight is read.
     basic_engine(graph_view graph, checkpoint::folder const& files, load_options const& options, runtime_kind kind)
-        : graph_(graph), kind_(kind), id_(next_id()), ops_(&kernel::table_of(isa_named(options.isa))),
-          frequencies_(exact_frequencies(*graph.config)), report_(checkpoint::check_inventory(files, *graph.config)) {
+        : graph_(graph),
+          kind_(kind),
+          id_(next_id()),
+          ops_(&kernel::table_of(isa_named(options.isa))),
+          frequencies_(exact_frequencies(*graph.config)),
+          report_(checkpoint::check_inventory(files, *graph.config)) {
         kernel::flush_to_zero_guard const exact;
         build(options.fault);
         load(files, options);
@@ -153,7 +157,8 @@ private:
         ~lease() { busy.store(false, std::memory_order_release); }
     };
     lease take() const {
-        if (busy_.exchange(true, std::memory_order_acquire)) refuse("model_serves_one_call", "another thread's call is running; one call at a time would do");
+        if (busy_.exchange(true, std::memory_order_acquire))
+            refuse("model_serves_one_call", "another thread's call is running; one call at a time would do");
         return lease{busy_};
     }
 
@@ -174,7 +179,8 @@ private:
         if (closed_) refuse("model_is_open", "the model has been closed");
     }
     [[noreturn]] void refuse_positions(std::int64_t positions) const {
-        refuse("positions_fit_the_model", std::to_string(positions) + " positions; the model has " + std::to_string(config().max_positions));
+        refuse("positions_fit_the_model",
+               std::to_string(positions) + " positions; the model has " + std::to_string(config().max_positions));
     }
 
     void build(testing::fault fault) {
@@ -215,7 +221,8 @@ private:
         progress.to = options.observer;
         for (tensor const& t : graph_.ir.tensors)
             for (int m = 0; m < t.ranks; ++m)
-                if (!(t.what == role::head && config().tied && t.stage == 0)) progress.total += std::int64_t{t.rows_of(m).size()} * t.columns_of(m).size() * t.layers * 4;
+                if (!(t.what == role::head && config().tied && t.stage == 0))
+                    progress.total += std::int64_t{t.rows_of(m).size()} * t.columns_of(m).size() * t.layers * 4;
         struct loading final : thread_team::job {
             basic_engine* self = nullptr;
             checkpoint::folder const* files = nullptr;
@@ -232,24 +239,32 @@ private:
         job.files = &files;
         job.options = &options;
         job.observer = options.observer != nullptr ? &progress : nullptr;
-        if (team_) team_->run(job);
-        else job.run(-1);
+        if (team_)
+            team_->run(job);
+        else
+            job.run(-1);
     }
 
     void check(std::span<feed const> feeds) const {
         require_open();
         for (std::size_t i = 0; i < feeds.size(); ++i) {
             state const* const s = feeds[i].sequence;
-            if (s == nullptr || s->released()) refuse("state_is_alive", "state " + std::to_string(i) + " of the batch is empty or has been released");
-            if (s->sequence_->owner != id_) refuse("state_belongs_to_the_model", "state " + std::to_string(i) + " of the batch was made by another model");
+            if (s == nullptr || s->released())
+                refuse("state_is_alive", "state " + std::to_string(i) + " of the batch is empty or has been released");
+            if (s->sequence_->owner != id_)
+                refuse("state_belongs_to_the_model", "state " + std::to_string(i) + " of the batch was made by another model");
             for (std::size_t j = 0; j < i; ++j)
-                if (feeds[j].sequence == s) refuse("batch_names_a_state_once", "states " + std::to_string(j) + " and " + std::to_string(i) + " of the batch are one");
-            if (feeds[i].tokens.empty()) refuse("feed_has_tokens", "state " + std::to_string(i) + " of the batch gets no token; 1 or more would do");
+                if (feeds[j].sequence == s)
+                    refuse("batch_names_a_state_once",
+                           "states " + std::to_string(j) + " and " + std::to_string(i) + " of the batch are one");
+            if (feeds[i].tokens.empty())
+                refuse("feed_has_tokens", "state " + std::to_string(i) + " of the batch gets no token; 1 or more would do");
             std::int64_t const after = s->length() + static_cast<std::int64_t>(feeds[i].tokens.size());
             if (after > config().max_positions) refuse_positions(after);
             for (token_id const id : feeds[i].tokens)
                 if (id < 0 || id >= config().vocab)
-                    refuse("token_is_in_vocabulary", "token id " + std::to_string(id) + "; 0 to " + std::to_string(config().vocab - 1) + " would do");
+                    refuse("token_is_in_vocabulary",
+                           "token id " + std::to_string(id) + "; 0 to " + std::to_string(config().vocab - 1) + " would do");
         }
     }
 
@@ -263,7 +278,9 @@ private:
             int const first = batch_.rows(), count = static_cast<int>(f.tokens.size());
             std::int64_t const needed = s.length + count;
             for (sequence_cache& c : s.caches)
-                if (needed > c.capacity()) c.reserve(std::min<std::int64_t>(std::max(needed, 2 * c.capacity()), std::max<std::int64_t>(needed, config().max_positions)));
+                if (needed > c.capacity())
+                    c.reserve(
+                        std::min<std::int64_t>(std::max(needed, 2 * c.capacity()), std::max<std::int64_t>(needed, config().max_positions)));
             batch_.parts.push_back({s.caches, first, count, s.length});
             batch_.tokens.insert(batch_.tokens.end(), f.tokens.begin(), f.tokens.end());
             for (int row = which == rows_wanted::all ? 0 : count - 1; row < count; ++row) batch_.wanted.push_back(first + row);
@@ -317,7 +334,8 @@ private:
                 if (g.workers[m] != worker) continue;
                 if (s > 0) {
                     std::atomic<std::uint32_t> const& before = stages_[s - 1]->finished;
-                    for (std::uint32_t seen = before.load(std::memory_order_acquire); seen != call_; seen = before.load(std::memory_order_acquire))
+                    for (std::uint32_t seen = before.load(std::memory_order_acquire); seen != call_;
+                         seen = before.load(std::memory_order_acquire))
                         wait_for_change(before, seen, spins);
                     g.members[m]->take_over(*stages_[s - 1]->members[0], batch_);
                 }
@@ -341,8 +359,10 @@ private:
         p.data.resize(static_cast<std::size_t>(elements * size));
         std::int64_t const columns = h.matrix.data != nullptr ? p.shape[1] : 1;
         std::byte* const to = p.data.data() + (h.rows.begin * columns + h.columns.begin) * size;
-        if (h.matrix.data != nullptr) kernel::unpack(to, static_cast<std::ptrdiff_t>(columns * size), h.matrix, 0, h.matrix.rows);
-        else std::memcpy(to, h.vector, static_cast<std::size_t>(h.rows.size()) * sizeof(float));
+        if (h.matrix.data != nullptr)
+            kernel::unpack(to, static_cast<std::ptrdiff_t>(columns * size), h.matrix, 0, h.matrix.rows);
+        else
+            std::memcpy(to, h.vector, static_cast<std::size_t>(h.rows.size()) * sizeof(float));
     }
 
     /// A stage's ranks, and where they meet.
@@ -368,7 +388,7 @@ private:
     float_scratch logits_;
     std::uint32_t call_ = 0;
     mutable std::atomic<bool> busy_{false};
-    bool closed_ = false;  ///< read and written under the lease
+    bool closed_ = false;                ///< read and written under the lease
     std::unique_ptr<thread_team> team_;  // last: its threads end before what they use
 };
 

@@ -29,8 +29,8 @@ protected:
 struct generation_options {
     int max_new_tokens = 16;
     sampling sample{};
-    std::vector<token_id> stop_ids{};     ///< a generated one of these ends its sequence, and is kept
-    int chunk = 512;                      ///< most prompt tokens of one sequence in one call; 0: all
+    std::vector<token_id> stop_ids{};  ///< a generated one of these ends its sequence, and is kept
+    int chunk = 512;                   ///< most prompt tokens of one sequence in one call; 0: all
     logits_observer* observer = nullptr;
 };
 
@@ -60,7 +60,9 @@ public:
     ///
     /// Throws before anything runs: `state_is_alive`, `state_belongs_to_the_model`, `batch_names_a_state_once`, `feed_has_tokens`,
     /// `token_is_in_vocabulary`, `positions_fit_the_model`, `model_is_open`, `model_serves_one_call`.
-    std::span<float const> forward(std::span<feed const> feeds, rows_wanted which = rows_wanted::last) { return live().forward(feeds, which); }
+    std::span<float const> forward(std::span<feed const> feeds, rows_wanted which = rows_wanted::last) {
+        return live().forward(feeds, which);
+    }
 
     /// Feeds a prompt, `chunk` tokens a call (0: all), and returns the logits (V) of its last token.
     std::span<float const> prefill(state& s, std::span<token_id const> tokens, int chunk = 0) {
@@ -129,26 +131,30 @@ inline double seconds_now() {
 template <class = void>
 class generating {
 public:
-    generating(basic_language_model<>& model, engine const& e, std::span<std::vector<token_id> const> prompts, generation_options const& options)
+    generating(basic_language_model<>& model, engine const& e, std::span<std::vector<token_id> const> prompts,
+               generation_options const& options)
         : model_(model), engine_(e), options_(options) {
         check(options.sample);
-        if (options.max_new_tokens < 0) refuse("new_tokens_are_counted", "max_new_tokens is " + std::to_string(options.max_new_tokens) + "; 0 or more would do");
+        if (options.max_new_tokens < 0)
+            refuse("new_tokens_are_counted", "max_new_tokens is " + std::to_string(options.max_new_tokens) + "; 0 or more would do");
         if (options.chunk < 0) refuse("chunk_is_counted", "chunk is " + std::to_string(options.chunk) + "; 0 (all) or more would do");
         for (std::size_t i = 0; i < prompts.size(); ++i) {
             std::size_t const length = prompts[i].size();
             if (length == 0) refuse("prompt_has_tokens", "prompt " + std::to_string(i) + " is empty; 1 token or more would do");
             std::int64_t const fed = static_cast<std::int64_t>(length) + std::max(options.max_new_tokens - 1, 0);
             if (fed > model.config().max_positions)
-                refuse("positions_fit_the_model", "prompt " + std::to_string(i) + " and its continuation take " + std::to_string(fed) + " positions; the model has " +
-                                                      std::to_string(model.config().max_positions));
+                refuse("positions_fit_the_model", "prompt " + std::to_string(i) + " and its continuation take " + std::to_string(fed) +
+                                                      " positions; the model has " + std::to_string(model.config().max_positions));
             for (token_id const id : prompts[i])
                 if (id < 0 || id >= model.config().vocab)
-                    refuse("token_is_in_vocabulary", "token id " + std::to_string(id) + "; 0 to " + std::to_string(model.config().vocab - 1) + " would do");
+                    refuse("token_is_in_vocabulary",
+                           "token id " + std::to_string(id) + "; 0 to " + std::to_string(model.config().vocab - 1) + " would do");
         }
         result_.ids.assign(prompts.begin(), prompts.end());
         if (options.max_new_tokens == 0 && options.observer == nullptr) return;
         for (auto const& ids : result_.ids)
-            lines_.push_back({model.make_state(static_cast<std::int64_t>(ids.size()) + std::max(options.max_new_tokens - 1, 0)), ids.size(), 0, false});
+            lines_.push_back(
+                {model.make_state(static_cast<std::int64_t>(ids.size()) + std::max(options.max_new_tokens - 1, 0)), ids.size(), 0, false});
     }
 
     generation run() {
@@ -189,7 +195,8 @@ private:
         for (std::size_t f = 0; f < feeds_.size(); ++f) {
             line& l = lines_[who_[f]];
             std::size_t const n = feeds_[f].tokens.size();
-            for (std::size_t t = 0; all && t < n; ++t) options_.observer->row(who_[f], static_cast<std::int64_t>(l.fed + t), logits.subspan((row + t) * V, V));
+            for (std::size_t t = 0; all && t < n; ++t)
+                options_.observer->row(who_[f], static_cast<std::int64_t>(l.fed + t), logits.subspan((row + t) * V, V));
             row += all ? n : 1;
             l.fed += n;
             (prompts ? result_.prefill_tokens : result_.decode_tokens) += static_cast<std::int64_t>(n);

@@ -5,6 +5,7 @@
 #include <tenon/core/config.hpp>
 #include <tenon/graph/lower.hpp>
 #include <tenon/kernel/kernels.hpp>
+#include <tenon/runtime/batch.hpp>
 #include <tenon/runtime/buffer.hpp>
 #include <tenon/runtime/census.hpp>
 #include <tenon/runtime/fault.hpp>
@@ -19,30 +20,6 @@
 
 namespace tenon::inline v0::detail {
 
-/// New tokens of one sequence inside a batch.
-struct batch_part {
-    std::span<sequence_cache> caches{};  ///< of the sequence, one a rank of the graph
-    int first_row = 0, rows = 0;
-    std::int64_t first_position = 0;
-};
-
-/// One call: the rows of all its sequences, one after the other. Read-only while ranks run.
-struct batch {
-    std::vector<batch_part> parts;
-    std::vector<token_id> tokens;     ///< (T)
-    std::vector<float> cosines, sines;  ///< (T, D / 2)
-    std::vector<int> wanted;          ///< rows whose logits are asked for, ascending
-    int rows() const { return static_cast<int>(tokens.size()); }
-};
-
-enum class step_kind : std::uint8_t { look_up, collect, attend, attention_join, feed, feed_join, finish, head };
-
-/// A step of a stage's program; `layer` counts from the stage's first.
-struct step {
-    step_kind what = step_kind::attend;
-    int layer = 0;
-};
-
 // A template with nothing to choose: a program that includes this without loading a model does not pay for instantiating it.
 template <class = void>
 class basic_rank_program;
@@ -52,8 +29,16 @@ template <class>
 class basic_rank_program {
 public:
     basic_rank_program(graph_view graph, int stage, int member, int rank, kernel::table const& ops, testing::fault fault)
-        : config_(graph.config), stage_(graph.stages[static_cast<std::size_t>(stage)]), ops_(&ops), fault_(fault), member_(member), rank_(rank),
-          ranks_(stage_.ranks()), is_cut_(ranks_ > 1), join_(effective(stage_.cuts, ranks_).tensor_join), shifted_(stage > 0 && fault == testing::fault::shifted_seam) {}
+        : config_(graph.config),
+          stage_(graph.stages[static_cast<std::size_t>(stage)]),
+          ops_(&ops),
+          fault_(fault),
+          member_(member),
+          rank_(rank),
+          ranks_(stage_.ranks()),
+          is_cut_(ranks_ > 1),
+          join_(effective(stage_.cuts, ranks_).tensor_join),
+          shifted_(stage > 0 && fault == testing::fault::shifted_seam) {}
 
     void load(graph_view graph, int stage, checkpoint::folder const& files, weights format, load_observer* observer) {
         weights_.load(graph, stage, member_, files, format, observer, fault_);
@@ -158,7 +143,8 @@ private:
         census_.bytes += bytes;
     }
 
-    void multiply(float* y, std::ptrdiff_t y_stride, kernel::packed_matrix const& w, float const* bias, float const* x, std::ptrdiff_t x_stride, int rows) {
+    void multiply(float* y, std::ptrdiff_t y_stride, kernel::packed_matrix const& w, float const* bias, float const* x,
+                  std::ptrdiff_t x_stride, int rows) {
         if (idle()) return;
         ops_->matmul(y, y_stride, w, x, x_stride, rows, 0, kernel::panels(w.rows), scratch_.data());
         if (bias != nullptr) ops_->add_bias(y, y_stride, bias, w.rows, rows);
@@ -203,7 +189,8 @@ private:
         if (is_cut_ && layer > (shifted_ ? 1 : 0)) add_pieces(b);
         layer_weights const& w = layer_at(layer);
         grouped_attention const& a = kind(layer).attention;
-        int const T = b.rows(), H = config_->hidden, D = a.head_dim, heads = a.heads / ranks_, kv_heads = kv_heads_of(a), Q = heads * D, K = kv_heads * D;
+        int const T = b.rows(), H = config_->hidden, D = a.head_dim, heads = a.heads / ranks_, kv_heads = kv_heads_of(a), Q = heads * D,
+                  K = kv_heads * D;
         census_.rows += T;
         ops_->rms_norm(normed_.data(), H, residual_.data(), H, w.vector(role::input_norm), H, static_cast<float>(config_->rms_epsilon), T);
         multiply(query_.data(), Q, w.matrix(role::q), w.vector(role::q_bias), normed_.data(), H, T);
@@ -217,11 +204,22 @@ private:
             std::ptrdiff_t const row = p.first_row;
             bool const stale = fault_ == testing::fault::stale_kv_row && p.first_position > 0 && p.rows == 1;
             if (!stale)
-                kernel::store_kv(cache.keys(layer), cache.values(layer), cache.head_stride(), kv_heads, D, p.first_position, p.rows, key_.data() + row * K,
-                                 value_.data() + row * K, K);
-            ops_->attention({.q = query_.data() + row * Q, .q_stride = Q, .out = attended_.data() + row * Q, .out_stride = Q, .keys = cache.keys(layer),
-                             .values = cache.values(layer), .kv_head_stride = cache.head_stride(), .rows = p.rows, .heads = heads, .kv_heads = kv_heads,
-                             .head_dim = D, .first_position = p.first_position, .window = 0, .scale = static_cast<float>(1.0 / root),
+                kernel::store_kv(cache.keys(layer), cache.values(layer), cache.head_stride(), kv_heads, D, p.first_position, p.rows,
+                                 key_.data() + row * K, value_.data() + row * K, K);
+            ops_->attention({.q = query_.data() + row * Q,
+                             .q_stride = Q,
+                             .out = attended_.data() + row * Q,
+                             .out_stride = Q,
+                             .keys = cache.keys(layer),
+                             .values = cache.values(layer),
+                             .kv_head_stride = cache.head_stride(),
+                             .rows = p.rows,
+                             .heads = heads,
+                             .kv_heads = kv_heads,
+                             .head_dim = D,
+                             .first_position = p.first_position,
+                             .window = 0,
+                             .scale = static_cast<float>(1.0 / root),
                              .scratch = scratch_.data()});
         }
         product_back(role::o, role::o_bias, layer, attended_.data(), Q, T);
@@ -251,14 +249,15 @@ private:
     }
 
     /// Leaves this rank's columns of the whole product in `piece_`.
-    void join_product(role what, role bias, int layer, float_scratch basic_rank_program::* input, int width, batch const& b) {
+    void join_product(role what, role bias, int layer, float_scratch basic_rank_program::*input, int width, batch const& b) {
         layer_weights const& w = layer_at(layer);
         share const own = share_of(config_->hidden, member_, ranks_);
         int const T = b.rows();
         if (join_ == join_kind::gather) {
             for (int p = 0; p < ranks_; ++p) {
                 share const columns = part_of(what, width, p);
-                copy_columns(whole_.data(), width, columns, (peer(exchanged(p, columns.size(), part_of(what, width, partner(p)).size())).*input).data(), T, p);
+                copy_columns(whole_.data(), width, columns,
+                             (peer(exchanged(p, columns.size(), part_of(what, width, partner(p)).size())).*input).data(), T, p);
             }
             ++census_.gathers;
             multiply(piece_.data(), own.size(), w.matrix(what), w.vector(bias), whole_.data(), width, T);
@@ -307,7 +306,8 @@ private:
             share const columns = share_of(config_->hidden, p, ranks_);
             if (p != member_) count_read(T * columns.size() * 4);
             if (dropped(p)) continue;
-            float const* const piece = peer(exchanged(p, columns.size(), share_of(config_->hidden, partner(p), ranks_).size())).piece_.data();
+            float const* const piece =
+                peer(exchanged(p, columns.size(), share_of(config_->hidden, partner(p), ranks_).size())).piece_.data();
             for (std::ptrdiff_t t = 0; t < T; ++t)
                 ops_->add(residual_.data() + t * H + columns.begin, piece + t * columns.size(), static_cast<std::size_t>(columns.size()));
         }
@@ -319,8 +319,8 @@ private:
         auto const wanted = static_cast<int>(b.wanted.size());
         if (wanted == 0) return;
         for (std::ptrdiff_t i = 0; i < wanted; ++i)
-            ops_->rms_norm(normed_.data() + i * H, H, residual_.data() + b.wanted[static_cast<std::size_t>(i)] * H, H, weights_.ends().vector(role::final_norm),
-                           config_->hidden, static_cast<float>(config_->rms_epsilon), 1);
+            ops_->rms_norm(normed_.data() + i * H, H, residual_.data() + b.wanted[static_cast<std::size_t>(i)] * H, H,
+                           weights_.ends().vector(role::final_norm), config_->hidden, static_cast<float>(config_->rms_epsilon), 1);
         multiply(logits_.data(), vocabulary().size(), weights_.ends().matrix(role::head), nullptr, normed_.data(), H, wanted);
     }
 
@@ -345,15 +345,19 @@ private:
         return {s.begin * unit, s.end * unit};
     }
     int partner(int p) const { return p + 1 - 2 * (p % 2) < ranks_ ? p + 1 - 2 * (p % 2) : p; }
-    int exchanged(int p, int own, int other) const { return fault_ == testing::fault::swapped_output_slices && own == other ? partner(p) : p; }
+    int exchanged(int p, int own, int other) const {
+        return fault_ == testing::fault::swapped_output_slices && own == other ? partner(p) : p;
+    }
     basic_rank_program& peer(int p) const { return *group_[static_cast<std::size_t>(p)]; }
 
     void copy_columns(float* out, std::ptrdiff_t stride, share columns, float const* part, int rows, int from) {
         auto const bytes = static_cast<std::size_t>(columns.size()) * sizeof(float);
         for (std::ptrdiff_t t = 0; t < rows; ++t) {
             float* const to = out + t * stride + columns.begin;
-            if (dropped(from)) std::memset(to, 0, bytes);
-            else std::memcpy(to, part + t * columns.size(), bytes);
+            if (dropped(from))
+                std::memset(to, 0, bytes);
+            else
+                std::memcpy(to, part + t * columns.size(), bytes);
         }
         if (from != member_) count_read(static_cast<std::int64_t>(bytes) * rows);
     }

@@ -36,7 +36,7 @@ struct held_tensor {
     tensor const* of = nullptr;  ///< what it is a slice of
     int layer = 0;
     share rows{}, columns{};
-    dtype type = dtype::f32;  ///< of the elements held
+    dtype type = dtype::f32;         ///< of the elements held
     kernel::packed_matrix matrix{};  ///< when it is one; else
     float const* vector = nullptr;
 };
@@ -58,7 +58,8 @@ template <class>
 class basic_rank_weights {
 public:
     /// Slices of stage `stage` for its member `member`. `format` is what projections and an untied head are converted to.
-    void load(graph_view graph, int stage, int member, checkpoint::folder const& files, weights format, load_observer* observer, testing::fault fault) {
+    void load(graph_view graph, int stage, int member, checkpoint::folder const& files, weights format, load_observer* observer,
+              testing::fault fault) {
         stage_traits const& s = graph.stages[static_cast<std::size_t>(stage)];
         config_ = graph.config;
         first_layer_ = s.first_layer;
@@ -73,7 +74,8 @@ public:
             }
             for (int l = of_layers ? s.first_layer : 0; l <= (of_layers ? s.last_layer : 0); ++l)
                 if (!of_layers || config_->kind_of[static_cast<std::size_t>(l)] == t.kind)
-                    take(t, l, of_layers ? layers_[static_cast<std::size_t>(l - s.first_layer)] : ends_, member, files, format, observer, fault);
+                    take(t, l, of_layers ? layers_[static_cast<std::size_t>(l - s.first_layer)] : ends_, member, files, format, observer,
+                         fault);
         }
     }
 
@@ -89,8 +91,8 @@ public:
     }
 
 private:
-    void take(tensor const& t, int layer, layer_weights& into, int member, checkpoint::folder const& files, weights format, load_observer* observer,
-              testing::fault fault) {
+    void take(tensor const& t, int layer, layer_weights& into, int member, checkpoint::folder const& files, weights format,
+              load_observer* observer, testing::fault fault) {
         std::string const name = checkpoint::name_of(t.what, layer, config_->tied);
         checkpoint::tensor_view const& file = *files.find(name);
         share rows = t.rows_of(member);
@@ -129,9 +131,12 @@ private:
 
     static void widen(float* to, std::byte const* from, int count, dtype type) {
         auto const n = static_cast<std::size_t>(count);
-        if (type == dtype::f32) copy_f32(to, from, n);
-        else if (type == dtype::bf16) widen_bf16(to, from, n);
-        else widen_f16(to, from, n);
+        if (type == dtype::f32)
+            copy_f32(to, from, n);
+        else if (type == dtype::bf16)
+            widen_bf16(to, from, n);
+        else
+            widen_f16(to, from, n);
     }
 
     model_config const* config_ = nullptr;

@@ -10,8 +10,7 @@ namespace tenon::inline v0 {
 enum class runtime_kind : std::uint8_t { sequential, threads };
 
 namespace runtime {
-template <class R>
-concept policy = requires {
+template <class R> concept policy = requires {
     { R::kind } -> std::convertible_to<runtime_kind>;
     { R::name } -> std::convertible_to<std::string_view>;
 };

@@ -16,6 +16,9 @@
 #include <string>
 #include <vector>
 
+#if defined(__clang__)
+#pragma float_control(precise, on, push)
+#endif
 namespace tenon::inline v0 {
 
 /// How the next token is chosen. The defaults are greedy.
@@ -69,9 +72,12 @@ inline token_id greedy(std::span<float const> logits) {
 /// Refuses a sampling contract that means nothing, by name.
 template <class = void>
 void check(sampling const& s) {
-    if (!(s.temperature >= 0.0f) || std::isinf(s.temperature)) detail::refuse("temperature_is_positive", "temperature is " + std::to_string(s.temperature) + "; 0 (greedy) or a positive number would do");
+    if (!(s.temperature >= 0.0f) || std::isinf(s.temperature))
+        detail::refuse("temperature_is_positive",
+                       "temperature is " + std::to_string(s.temperature) + "; 0 (greedy) or a positive number would do");
     if (s.top_k < 0) detail::refuse("top_k_is_positive", "top_k is " + std::to_string(s.top_k) + "; 0 (all) or more would do");
-    if (!(s.top_p > 0.0f && s.top_p <= 1.0f)) detail::refuse("top_p_is_a_share", "top_p is " + std::to_string(s.top_p) + "; a number above 0, at most 1, would do");
+    if (!(s.top_p > 0.0f && s.top_p <= 1.0f))
+        detail::refuse("top_p_is_a_share", "top_p is " + std::to_string(s.top_p) + "; a number above 0, at most 1, would do");
 }
 
 /// The token for `position` of sequence `sequence`.
@@ -80,7 +86,8 @@ void check(sampling const& s) {
 ///
 /// Throws refusal `logits_are_numbers` for a row of NaN alone.
 template <class = void>
-token_id next_token(std::span<float const> logits, sampling const& how, std::uint64_t position, std::uint64_t sequence, kernel::table const& ops) {
+token_id next_token(std::span<float const> logits, sampling const& how, std::uint64_t position, std::uint64_t sequence,
+                    kernel::table const& ops) {
     if (how.temperature == 0.0f) return greedy(logits);
     kernel::flush_to_zero_guard const exact;
     std::vector<float> scaled(logits.size());
@@ -112,3 +119,6 @@ token_id next_token(std::span<float const> logits, sampling const& how, std::uin
 }
 
 }  // namespace tenon::inline v0
+#if defined(__clang__)
+#pragma float_control(pop)
+#endif

@@ -30,7 +30,7 @@ public:
     float* keys(int layer) { return memory_.floats() + std::int64_t{layer} * 2 * kv_heads_ * head_stride(); }
     float* values(int layer) { return keys(layer) + kv_heads_ * head_stride(); }
     std::ptrdiff_t head_stride() const { return blocks_ * block_floats(); }  ///< floats between KV heads
-    std::int64_t capacity() const { return blocks_ * kernel::kv_block; }    ///< positions
+    std::int64_t capacity() const { return blocks_ * kernel::kv_block; }     ///< positions
     std::int64_t bytes() const { return static_cast<std::int64_t>(memory_.bytes()); }
 
 private:

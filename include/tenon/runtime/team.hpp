@@ -22,7 +22,8 @@ inline void pause_cpu() noexcept {
 #endif
 }
 
-/// Waits until `word` leaves `old`. `spins` is 0 where threads outnumber cores: there a spinning thread keeps the one that it waits for away.
+/// Waits until `word` leaves `old`. `spins` is 0 where threads outnumber cores: there a spinning thread keeps the one that it waits for
+/// away.
 inline void wait_for_change(std::atomic<std::uint32_t> const& word, std::uint32_t old, int spins) noexcept {
     for (int i = 0; i < spins; ++i) {
         if (word.load(std::memory_order_acquire) != old) return;
@@ -106,9 +107,7 @@ private:
         try {
             kernel::flush_to_zero_guard const exact;
             job_->run(worker);
-        } catch (...) {
-            errors_[static_cast<std::size_t>(worker)] = std::current_exception();
-        }
+        } catch (...) { errors_[static_cast<std::size_t>(worker)] = std::current_exception(); }
     }
 
     void serve(int worker) noexcept {

@@ -19,30 +19,41 @@ struct rules {
 };
 
 constexpr rules operator|(rules a, rules b) {
-    return {a.by_default || b.by_default, a.tensor || b.tensor, a.expert || b.expert, a.expert_width || b.expert_width,
-            a.tensor ? a.tensor_join : b.tensor_join, a.expert_width ? a.width_join : b.width_join};
+    return {a.by_default || b.by_default,
+            a.tensor || b.tensor,
+            a.expert || b.expert,
+            a.expert_width || b.expert_width,
+            a.tensor ? a.tensor_join : b.tensor_join,
+            a.expert_width ? a.width_join : b.width_join};
 }
 
 namespace shard {
-template <class P>
-concept policy = requires {
+template <class P> concept policy = requires {
     { P::cuts } -> std::convertible_to<rules>;
 };
 
 /// What a stage without a sharding policy has.
-struct by_default { static constexpr rules cuts{.by_default = true}; };
+struct by_default {
+    static constexpr rules cuts{.by_default = true};
+};
 
 /// Everything whole on one rank.
-struct none { static constexpr rules cuts{}; };
+struct none {
+    static constexpr rules cuts{};
+};
 
 /// Heads, FFN width and vocabulary cut over the ranks.
 /// Source: Shoeybi et al. 2019, "Megatron-LM", section 3.
 template <join::policy Join = join::gather>
-struct tensor { static constexpr rules cuts{.tensor = true, .tensor_join = Join::kind}; };
+struct tensor {
+    static constexpr rules cuts{.tensor = true, .tensor_join = Join::kind};
+};
 
 /// Several rules on the same ranks.
 template <policy... Policies>
-struct both { static constexpr rules cuts = (Policies::cuts | ...); };
+struct both {
+    static constexpr rules cuts = (Policies::cuts | ...);
+};
 
 static_assert(policy<none> && policy<tensor<>> && policy<tensor<join::reduce>>);
 }  // namespace shard

@@ -1,0 +1,37 @@
+// One call's rows, and the steps in which a stage computes them. Values alone.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/core/config.hpp>
+#include <tenon/runtime/sequence_cache.hpp>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tenon::inline v0::detail {
+
+/// New tokens of one sequence inside a batch.
+struct batch_part {
+    std::span<sequence_cache> caches{};  ///< of the sequence, one a rank of the graph
+    int first_row = 0, rows = 0;
+    std::int64_t first_position = 0;
+};
+
+/// One call: the rows of all its sequences, one after the other. Read-only while ranks run.
+struct batch {
+    std::vector<batch_part> parts;
+    std::vector<token_id> tokens;       ///< (T)
+    std::vector<float> cosines, sines;  ///< (T, D / 2)
+    std::vector<int> wanted;            ///< rows whose logits are asked for, ascending
+    int rows() const { return static_cast<int>(tokens.size()); }
+};
+
+enum class step_kind : std::uint8_t { look_up, collect, attend, attention_join, feed, feed_join, finish, head };
+
+/// A step of a stage's program; `layer` counts from the stage's first.
+struct step {
+    step_kind what = step_kind::attend;
+    int layer = 0;
+};
+
+}  // namespace tenon::inline v0::detail

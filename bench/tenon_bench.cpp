@@ -58,7 +58,7 @@ float read_portable(float const* p, std::size_t n) {
 
 double multiply_portable(float& out) {
     float acc[16], a = 0.999f, b = 0.001f;
-    for (float& x : acc) x = b;
+    for (int i = 0; i < 16; ++i) acc[i] = b * static_cast<float>(i + 1);
     for (int t = 0; t < fma_rounds; ++t)
         for (float& x : acc) x = x * a + b;
     for (int i = 1; i < 16; ++i) acc[0] += acc[i];
@@ -99,7 +99,7 @@ float read_avx2(float const* p, std::size_t n) { return read_avx2<Streams>(p, n,
 template <std::size_t... V>
 __attribute__((target("avx512f"))) double multiply_avx512(float& result, std::index_sequence<V...>) {
     __m512 const a = _mm512_set1_ps(0.999f), b = _mm512_set1_ps(0.001f);
-    __m512 acc[]{((void)V, b)...};
+    __m512 acc[]{_mm512_set1_ps(0.001f * static_cast<float>(V + 1))...};  // unlike, or the compiler computes one for all
     for (int t = 0; t < fma_rounds; ++t) ((acc[V] = _mm512_fmadd_ps(acc[V], a, b)), ...);
     ((acc[0] = V == 0 ? acc[0] : _mm512_add_ps(acc[0], acc[V])), ...);
     float out[16];
@@ -112,7 +112,7 @@ double multiply_avx512(float& result) { return multiply_avx512(result, std::make
 template <std::size_t... V>
 __attribute__((target("avx2,fma"))) double multiply_avx2(float& result, std::index_sequence<V...>) {
     __m256 const a = _mm256_set1_ps(0.999f), b = _mm256_set1_ps(0.001f);
-    __m256 acc[]{((void)V, b)...};
+    __m256 acc[]{_mm256_set1_ps(0.001f * static_cast<float>(V + 1))...};
     for (int t = 0; t < fma_rounds; ++t) ((acc[V] = _mm256_fmadd_ps(acc[V], a, b)), ...);
     ((acc[0] = V == 0 ? acc[0] : _mm256_add_ps(acc[0], acc[V])), ...);
     float out[8];

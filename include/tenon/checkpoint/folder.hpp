@@ -128,8 +128,10 @@ using folder = basic_folder<>;  // lazy: instantiated by who uses it
 /// `checkpoint_folder_has_tensors`, `checkpoint_shards_are_indexed`, `checkpoint_index_is_complete`,
 /// `checkpoint_shard_name_is_bare`, `checkpoint_shards_are_present`, `checkpoint_tensor_is_in_one_shard`,
 /// `checkpoint_tensor_is_mapped`, `checkpoint_tensors_are_present`.
-template <class>
+template <class Lazy>
 class basic_folder {
+    using safetensors_file = basic_safetensors_file<Lazy>;
+
 public:
     explicit basic_folder(std::string directory) : directory_(std::move(directory)) {
         if (directory_.find('\0') != std::string::npos) refuse("checkpoint_folder_opens", "the path has a zero byte");

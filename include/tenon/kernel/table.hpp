@@ -107,7 +107,8 @@ namespace neon {
 #endif
 
 /// The kernels for one instruction set; refuses what this machine lacks.
-inline table const& table_of(isa i) {
+template <class = void>
+table const& table_of(isa i) {
     if (!supported(i))
         v0::detail::refuse("isa_is_supported", std::string("this machine does not run ") + std::string(name_of(i)) + "; " +
                                                    std::string(name_of(best_isa())) + " is the best it has");

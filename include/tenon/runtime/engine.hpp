@@ -59,8 +59,10 @@ inline kernel::isa isa_named(std::string_view name) {
 }
 
 // A template with nothing to choose: a program that includes this without loading a model does not pay for instantiating it.
-template <class>
+template <class Lazy>
 class basic_engine {
+    using rank_program = basic_rank_program<Lazy>;
+
 public:
     /// `graph` outlives the engine. Headers are checked against the config before a weight is read.
     basic_engine(graph_view graph, checkpoint::folder const& files, load_options const& options, runtime_kind kind)

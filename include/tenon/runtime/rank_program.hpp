@@ -25,8 +25,10 @@ template <class = void>
 class basic_rank_program;
 using rank_program = basic_rank_program<>;
 
-template <class>
+template <class Lazy>
 class basic_rank_program {
+    using rank_weights = basic_rank_weights<Lazy>;
+
 public:
     basic_rank_program(graph_view graph, int stage, int member, int rank, kernel::table const& ops, testing::fault fault)
         : config_(graph.config),

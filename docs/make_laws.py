@@ -32,7 +32,7 @@ What else is refused, of checkpoints and calls, is in [checkpoints.md](checkpoin
 
 def page():
     source = (ROOT / "include/tenon/core/law.hpp").read_text(encoding="utf-8")
-    words = dict(re.findall(r'^\s*\{"(\w+)", "([^"]*)"\},$', source, re.M))
+    words = dict(re.findall(r'\{"(\w+)",\s*"([^"]*)"\}', source))
     body = re.search(r"enum class law[^{]*\{(.*?)\};", source, re.S).group(1)
     text, used = HEAD, set()
     for line in body.splitlines():

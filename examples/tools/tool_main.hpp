@@ -8,8 +8,10 @@
 #include <CLI/CLI.hpp>
 
 #include <charconv>
+#include <csignal>
 #include <exception>
 #include <iostream>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -17,9 +19,24 @@
 
 namespace tools {
 
+/// One line that a terminal shows as it is: names from files and arguments may hold anything.
+inline std::string one_line(std::string_view text) {
+    std::string out;
+    for (char const c : text) {
+        auto const byte = static_cast<unsigned char>(c);
+        constexpr std::string_view digits = "0123456789abcdef";
+        if (byte >= 0x20 && byte != 0x7f) out += c;
+        else out += std::string("\\x") + digits[byte >> 4U] + digits[byte & 15U];
+    }
+    return out;
+}
+
 /// Calls `body(app)`, which adds its options, parses and works; gives the exit status.
 template <class Body>
 int exit_status(std::string const& about, std::string const& name, Body body) noexcept {
+    // A reader that has left and a file-size limit are errors of a write, not the end of the program.
+    std::signal(SIGPIPE, SIG_IGN);
+    std::signal(SIGXFSZ, SIG_IGN);
     try {
         CLI::App app{about, name};
         try {
@@ -29,15 +46,19 @@ int exit_status(std::string const& about, std::string const& name, Body body) no
             return 0;
         } catch (CLI::Success const& help) {
             app.exit(help);
-            return 0;
+            std::cout.flush();
+            return std::cout ? 0 : 1;
         } catch (CLI::ParseError const& wrong) {
             app.exit(wrong);
             return 1;
         } catch (tenon::refusal const& refused) {
-            std::cerr << "refused: " << refused.what() << '\n';
+            std::cerr << "refused: " << one_line(refused.what()) << '\n';
+            return 2;
+        } catch (std::bad_alloc const&) {
+            std::cerr << "refused: memory_suffices: the system gives no more memory\n";
             return 2;
         } catch (std::exception const& failed) {
-            std::cerr << name << ": " << failed.what() << '\n';
+            std::cerr << name << ": " << one_line(failed.what()) << '\n';
             return 1;
         }
     } catch (...) {

@@ -63,7 +63,21 @@ struct tensor {
     int unit = 1;  ///< rows or columns that stay together: one head's width
     int ranks = 1;
 
-    constexpr bool is_matrix() const { return columns > 1 || what == role::embed || what == role::head; }
+    /// By what it does, not by its extents: a width of 1 is legal, and its matrices still have two axes.
+    constexpr bool is_matrix() const {
+        switch (what) {
+            case role::embed:
+            case role::q:
+            case role::k:
+            case role::v:
+            case role::o:
+            case role::gate:
+            case role::up:
+            case role::down:
+            case role::head: return true;
+            default: return false;
+        }
+    }
     constexpr share rows_of(int rank) const {
         if (split == cut::rows) return scaled(share_of(rows / unit, rank, ranks));
         if (split == cut::kv_rows) return scaled(kv_share_of(rows / unit, rank, ranks));

@@ -85,12 +85,34 @@ public:
     checkpoint::inventory_report const& report() const { return report_; }
     int ranks() const { return static_cast<int>(ranks_.size()); }
     std::int64_t weight_bytes(int rank) const {
-        lease const held = take();
+        lease const held(*this);
         return at(rank).weights().bytes();
     }
 
+    /// The right to use the model, until the end of a scope: one caller at a time, a whole generation long.
+    class lease {
+    public:
+        explicit lease(basic_engine const& of) : of_(of) {
+            if (of.busy_.exchange(true, std::memory_order_acquire))
+                refuse("model_serves_one_call", "another call is running; one call at a time would do");
+            of.holder_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+        }
+        lease(lease const&) = delete;
+        lease& operator=(lease const&) = delete;
+        ~lease() {
+            of_.holder_.store({}, std::memory_order_relaxed);
+            of_.busy_.store(false, std::memory_order_release);
+        }
+
+    private:
+        basic_engine const& of_;
+    };
+
     state make_state(std::int64_t positions) {
-        lease const held = take();
+        lease const held(*this);
+        return make_state(held, positions);
+    }
+    state make_state(lease const&, std::int64_t positions) {
         require_open();
         if (positions < 0 || positions > config().max_positions) refuse_positions(positions);
         auto s = std::make_unique<sequence>();
@@ -102,10 +124,37 @@ public:
         return state(std::move(s));
     }
 
+    /// Refuses by name what a call may not be given, before anything runs.
+    void check(lease const&, std::span<feed const> feeds) const {
+        require_open();
+        for (std::size_t i = 0; i < feeds.size(); ++i) {
+            state const* const s = feeds[i].sequence;
+            if (s == nullptr || s->released())
+                refuse("state_is_alive", "state " + std::to_string(i) + " of the batch is empty or has been released");
+            if (s->sequence_->owner != id_)
+                refuse("state_belongs_to_the_model", "state " + std::to_string(i) + " of the batch was made by another model");
+            for (std::size_t j = 0; j < i; ++j)
+                if (feeds[j].sequence == s)
+                    refuse("batch_names_a_state_once",
+                           "states " + std::to_string(j) + " and " + std::to_string(i) + " of the batch are one");
+            if (feeds[i].tokens.empty())
+                refuse("feed_has_tokens", "state " + std::to_string(i) + " of the batch gets no token; 1 or more would do");
+            std::int64_t const after = s->length() + static_cast<std::int64_t>(feeds[i].tokens.size());
+            if (after > config().max_positions) refuse_positions(after);
+            for (token_id const id : feeds[i].tokens)
+                if (id < 0 || id >= config().vocab)
+                    refuse("token_is_in_vocabulary",
+                           "token id " + std::to_string(id) + "; 0 to " + std::to_string(config().vocab - 1) + " would do");
+        }
+    }
+
     /// Feeds every state its new tokens and returns rows of logits, in the order of the batch: (rows, V), valid until the next call.
     std::span<float const> forward(std::span<feed const> feeds, rows_wanted which) {
-        lease const held = take();
-        check(feeds);
+        lease const held(*this);
+        return forward(held, feeds, which);
+    }
+    std::span<float const> forward(lease const& held, std::span<feed const> feeds, rows_wanted which) {
+        check(held, feeds);
         prepare(feeds, which);
         run();
         for (feed const& f : feeds) f.sequence->sequence_->length += static_cast<std::int64_t>(f.tokens.size());
@@ -113,7 +162,8 @@ public:
     }
 
     census take_census() const {
-        lease const held = take();
+        lease const held(*this);
+        require_open();
         census c;
         for (auto const& r : ranks_) {
             rank_census const& n = r->counts();
@@ -130,7 +180,7 @@ public:
     }
 
     std::vector<parameter> parameters() const {
-        lease const held = take();
+        lease const held(*this);
         require_open();
         std::vector<parameter> all;
         for (checkpoint::wanted_tensor const& w : checkpoint::inventory_of(config())) {
@@ -145,25 +195,18 @@ public:
 
     /// Ends the threads and frees the weights, after a call that is still running. Idempotent.
     void close() noexcept {
+        if (holder_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {  // from an observer: the call ends first
+            closed_ = true;
+            return;
+        }
         while (busy_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
-        lease const held{busy_};
         closed_ = true;
         team_.reset();
         ranks_.clear();
+        busy_.store(false, std::memory_order_release);
     }
 
 private:
-    /// The right to use the model, until the end of a scope.
-    struct lease {
-        std::atomic<bool>& busy;
-        ~lease() { busy.store(false, std::memory_order_release); }
-    };
-    lease take() const {
-        if (busy_.exchange(true, std::memory_order_acquire))
-            refuse("model_serves_one_call", "another thread's call is running; one call at a time would do");
-        return lease{busy_};
-    }
-
     static std::uint64_t next_id() {
         static std::atomic<std::uint64_t> count{0};
         return ++count;
@@ -208,6 +251,19 @@ private:
         return static_cast<int>(devices_.size()) - 1;
     }
 
+    /// What a rank will hold of a tensor, over all layers of its stage: the file's element type decides, tensor by tensor.
+    std::int64_t bytes_to_hold(tensor const& t, int member, checkpoint::folder const& files, weights format) const {
+        stage_traits const& s = graph_.stages[static_cast<std::size_t>(t.stage)];
+        bool const of_layers = t.what != role::embed && t.what != role::final_norm && t.what != role::head;
+        std::int64_t sum = 0;
+        for (int l = of_layers ? s.first_layer : 0; l <= (of_layers ? s.last_layer : 0); ++l)
+            if (!of_layers || config().kind_of[static_cast<std::size_t>(l)] == t.kind) {
+                dtype const stored = files.find(checkpoint::name_of(t.what, l, config().tied))->type;
+                sum += std::int64_t{t.rows_of(member).size()} * t.columns_of(member).size() * held_bytes(t, format, stored, config().tied);
+            }
+        return sum;
+    }
+
     /// Every worker loads the slices of its own ranks.
     void load(checkpoint::folder const& files, load_options const& options) {
         struct forwarder final : load_observer {
@@ -223,8 +279,7 @@ private:
         progress.to = options.observer;
         for (tensor const& t : graph_.ir.tensors)
             for (int m = 0; m < t.ranks; ++m)
-                if (!(t.what == role::head && config().tied && t.stage == 0))
-                    progress.total += std::int64_t{t.rows_of(m).size()} * t.columns_of(m).size() * t.layers * 4;
+                if (!(t.what == role::head && config().tied && t.stage == 0)) progress.total += bytes_to_hold(t, m, files, options.weights);
         struct loading final : thread_team::job {
             basic_engine* self = nullptr;
             checkpoint::folder const* files = nullptr;
@@ -245,29 +300,6 @@ private:
             team_->run(job);
         else
             job.run(-1);
-    }
-
-    void check(std::span<feed const> feeds) const {
-        require_open();
-        for (std::size_t i = 0; i < feeds.size(); ++i) {
-            state const* const s = feeds[i].sequence;
-            if (s == nullptr || s->released())
-                refuse("state_is_alive", "state " + std::to_string(i) + " of the batch is empty or has been released");
-            if (s->sequence_->owner != id_)
-                refuse("state_belongs_to_the_model", "state " + std::to_string(i) + " of the batch was made by another model");
-            for (std::size_t j = 0; j < i; ++j)
-                if (feeds[j].sequence == s)
-                    refuse("batch_names_a_state_once",
-                           "states " + std::to_string(j) + " and " + std::to_string(i) + " of the batch are one");
-            if (feeds[i].tokens.empty())
-                refuse("feed_has_tokens", "state " + std::to_string(i) + " of the batch gets no token; 1 or more would do");
-            std::int64_t const after = s->length() + static_cast<std::int64_t>(feeds[i].tokens.size());
-            if (after > config().max_positions) refuse_positions(after);
-            for (token_id const id : feeds[i].tokens)
-                if (id < 0 || id >= config().vocab)
-                    refuse("token_is_in_vocabulary",
-                           "token id " + std::to_string(id) + "; 0 to " + std::to_string(config().vocab - 1) + " would do");
-        }
     }
 
     /// Everything that can fail happens here, before a rank runs.
@@ -390,8 +422,9 @@ private:
     float_scratch logits_;
     std::uint32_t call_ = 0;
     mutable std::atomic<bool> busy_{false};
-    bool closed_ = false;                ///< read and written under the lease
-    std::unique_ptr<thread_team> team_;  // last: its threads end before what they use
+    mutable std::atomic<std::thread::id> holder_{};  ///< of the lease
+    bool closed_ = false;                            ///< read and written under the lease
+    std::unique_ptr<thread_team> team_;              // last: its threads end before what they use
 };
 
 }  // namespace detail

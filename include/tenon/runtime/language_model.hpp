@@ -19,6 +19,7 @@ namespace tenon::inline v0 {
 /// Told of every row of logits during a generation: those of the prompt and those of the generated tokens that are fed again.
 struct logits_observer {
     /// `logits` (V) follow the token at `position` of sequence `sequence`; valid during the call.
+    /// The model serves this generation: a call of it from here is refused (`model_serves_one_call`), and `close()` takes effect after it.
     virtual void row(std::size_t sequence, std::int64_t position, std::span<float const> logits) = 0;
 
 protected:
@@ -66,11 +67,15 @@ public:
 
     /// Feeds a prompt, `chunk` tokens a call (0: all), and returns the logits (V) of its last token.
     std::span<float const> prefill(state& s, std::span<token_id const> tokens, int chunk = 0) {
-        std::size_t const most = chunk > 0 ? static_cast<std::size_t>(chunk) : std::max<std::size_t>(tokens.size(), 1);
+        if (chunk < 0) detail::refuse("chunk_is_counted", "chunk is " + std::to_string(chunk) + "; 0 (all) or more would do");
+        detail::engine::lease const held(live());
+        feed const whole{&s, tokens};
+        live().check(held, {&whole, 1});  // all of it first: a refused prompt leaves its state as it was
+        std::size_t const most = chunk > 0 ? static_cast<std::size_t>(chunk) : tokens.size();
         std::span<float const> logits;
-        for (std::size_t at = 0; at == 0 || at < tokens.size(); at += most) {
+        for (std::size_t at = 0; at < tokens.size(); at += most) {
             feed const one{&s, tokens.subspan(at, std::min(most, tokens.size() - at))};
-            logits = forward({&one, 1});
+            logits = live().forward(held, {&one, 1}, rows_wanted::last);
         }
         return logits;
     }
@@ -131,9 +136,9 @@ inline double seconds_now() {
 template <class = void>
 class generating {
 public:
-    generating(basic_language_model<>& model, engine const& e, std::span<std::vector<token_id> const> prompts,
-               generation_options const& options)
-        : model_(model), engine_(e), options_(options) {
+    generating(engine& e, std::span<std::vector<token_id> const> prompts, generation_options const& options)
+        : engine_(e), held_(e), options_(options) {
+        engine_.check(held_, {});
         check(options.sample);
         if (options.max_new_tokens < 0)
             refuse("new_tokens_are_counted", "max_new_tokens is " + std::to_string(options.max_new_tokens) + "; 0 or more would do");
@@ -142,19 +147,19 @@ public:
             std::size_t const length = prompts[i].size();
             if (length == 0) refuse("prompt_has_tokens", "prompt " + std::to_string(i) + " is empty; 1 token or more would do");
             std::int64_t const fed = static_cast<std::int64_t>(length) + std::max(options.max_new_tokens - 1, 0);
-            if (fed > model.config().max_positions)
+            if (fed > engine_.config().max_positions)
                 refuse("positions_fit_the_model", "prompt " + std::to_string(i) + " and its continuation take " + std::to_string(fed) +
-                                                      " positions; the model has " + std::to_string(model.config().max_positions));
+                                                      " positions; the model has " + std::to_string(engine_.config().max_positions));
             for (token_id const id : prompts[i])
-                if (id < 0 || id >= model.config().vocab)
+                if (id < 0 || id >= engine_.config().vocab)
                     refuse("token_is_in_vocabulary",
-                           "token id " + std::to_string(id) + "; 0 to " + std::to_string(model.config().vocab - 1) + " would do");
+                           "token id " + std::to_string(id) + "; 0 to " + std::to_string(engine_.config().vocab - 1) + " would do");
         }
         result_.ids.assign(prompts.begin(), prompts.end());
         if (options.max_new_tokens == 0 && options.observer == nullptr) return;
         for (auto const& ids : result_.ids)
-            lines_.push_back(
-                {model.make_state(static_cast<std::int64_t>(ids.size()) + std::max(options.max_new_tokens - 1, 0)), ids.size(), 0, false});
+            lines_.push_back({engine_.make_state(held_, static_cast<std::int64_t>(ids.size()) + std::max(options.max_new_tokens - 1, 0)),
+                              ids.size(), 0, false});
     }
 
     generation run() {
@@ -189,8 +194,8 @@ private:
         }
         if (feeds_.empty()) return false;
         bool const all = options_.observer != nullptr;
-        std::span<float const> const logits = model_.forward(feeds_, all ? rows_wanted::all : rows_wanted::last);
-        auto const V = static_cast<std::size_t>(model_.config().vocab);
+        std::span<float const> const logits = engine_.forward(held_, feeds_, all ? rows_wanted::all : rows_wanted::last);
+        auto const V = static_cast<std::size_t>(engine_.config().vocab);
         std::size_t row = 0;
         for (std::size_t f = 0; f < feeds_.size(); ++f) {
             line& l = lines_[who_[f]];
@@ -218,8 +223,8 @@ private:
         l.done = stops || ids.size() - l.prompt == static_cast<std::size_t>(options_.max_new_tokens);
     }
 
-    basic_language_model<>& model_;
-    engine const& engine_;
+    engine& engine_;
+    engine::lease held_;  // to the end: the logits that are read are this generation's
     generation_options const& options_;
     generation result_;
     std::vector<line> lines_;
@@ -230,7 +235,7 @@ private:
 
 template <class Lazy>
 generation basic_language_model<Lazy>::generate_batch(std::span<std::vector<token_id> const> prompts, generation_options const& options) {
-    return detail::generating<>(*this, live(), prompts, options).run();
+    return detail::generating<>(live(), prompts, options).run();
 }
 
 }  // namespace tenon::inline v0

@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/core/config.hpp>
+#include <tenon/core/error.hpp>
 #include <tenon/runtime/sequence_cache.hpp>
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,7 +33,13 @@ public:
     /// Positions that the sequence holds: the tokens fed so far.
     std::int64_t length() const noexcept { return sequence_ ? sequence_->length : 0; }
     /// Bytes of keys and values on a rank.
-    std::int64_t kv_bytes(int rank) const noexcept { return sequence_ ? sequence_->caches[static_cast<std::size_t>(rank)].bytes() : 0; }
+    std::int64_t kv_bytes(int rank) const {
+        if (!sequence_) return 0;
+        std::size_t const ranks = sequence_->caches.size();
+        if (rank < 0 || static_cast<std::size_t>(rank) >= ranks)
+            detail::refuse("rank_exists", "rank " + std::to_string(rank) + " of " + std::to_string(ranks));
+        return sequence_->caches[static_cast<std::size_t>(rank)].bytes();
+    }
     bool released() const noexcept { return sequence_ == nullptr; }
     /// Frees the keys and values. Idempotent.
     void release() noexcept { sequence_.reset(); }

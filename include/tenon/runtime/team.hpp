@@ -2,6 +2,7 @@
 // while, then sleeps: a futex wake-up costs tens of microseconds, a spin a fraction of one.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <tenon/core/error.hpp>
 #include <tenon/kernel/float_environment.hpp>
 
 #include <atomic>
@@ -9,6 +10,8 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -72,6 +75,11 @@ public:
         threads_.reserve(static_cast<std::size_t>(workers));
         try {
             for (int w = 1; w < workers; ++w) threads_.emplace_back([this, w] { serve(w); });
+        } catch (std::system_error const& failed) {
+            std::size_t const started = threads_.size();
+            stop();
+            refuse("threads_start", "the system gives thread " + std::to_string(started + 1) + " of " + std::to_string(workers - 1) +
+                                        " no room: " + failed.what());
         } catch (...) {
             stop();
             throw;

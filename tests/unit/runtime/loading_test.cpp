@@ -200,6 +200,13 @@ TEST_CASE("An observer hears of every byte once, and may end the loading") {
         for (int r = 0; r < m.ranks(); ++r) held += m.weight_bytes({r});
         CHECK(heard.done == held);
         CHECK(heard.total == held);
+
+        listener narrowed;  // converted at load: the total is of what is held
+        o.observer = &narrowed;
+        o.weights = weights::bf16;
+        auto half = dynamic_causal_lm<>::load(files.directory(), plan::parse(text), runtime::threads{}, o);
+        CHECK(narrowed.done == narrowed.total);
+        CHECK(narrowed.total < held);
     }
     int const before = settled_threads();
     listener impatient;

@@ -120,3 +120,10 @@ TEST_CASE("A contract that means nothing is refused by name") {
     for (float const p : {0.0f, -0.5f, 1.5f, nan_}) CHECK(law_of([p] { check({.top_p = p}); }) == "top_p_is_a_share");
     CHECK(law_of([] { check({.temperature = 0.7f, .top_k = 5, .top_p = 1.0f}); }) == "nothing is refused");
 }
+
+TEST_CASE("An infinite first logit leaves only the largest") {
+    float const inf = std::numeric_limits<float>::infinity();
+    CHECK(tenon::next_token(row{0, inf, 1}, {.temperature = 1.0f, .seed = 3}, 4, 0, ops()) == 1);
+    CHECK(tenon::next_token(row{-inf, -inf}, {.temperature = 1.0f, .seed = 3}, 4, 0, ops()) == 0);
+    CHECK(tenon::next_token(row{1, 3, 2}, {.temperature = 1e-45f, .seed = 3}, 4, 0, ops()) == 1);
+}

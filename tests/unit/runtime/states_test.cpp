@@ -248,3 +248,74 @@ TEST_CASE("Of two threads that call at once one is served and the other refused 
     m.step(s, 1);
     CHECK(s.length() == 1);
 }
+
+TEST_CASE("A refused prompt leaves its state as it was, however it is chunked") {
+    auto m = loaded();
+    state s = m.make_state();
+    ids const bad{1, 2, 3, 99999};
+    ids const too_long(97, 1);
+    for (int const chunk : {0, 1, 3}) {
+        CHECK(law_of([&] { m.prefill(s, bad, chunk); }) == "token_is_in_vocabulary");
+        CHECK(law_of([&] { m.prefill(s, too_long, chunk); }) == "positions_fit_the_model");
+        CHECK(law_of([&] { m.prefill(s, {}, chunk); }) == "feed_has_tokens");
+        CHECK(s.length() == 0);
+    }
+    CHECK(law_of([&] { m.prefill(s, three, -5); }) == "chunk_is_counted");
+    CHECK(s.length() == 0);
+}
+
+TEST_CASE("A generation has the model to itself, its observer included") {
+    auto m = loaded();
+    struct meddler final : logits_observer {
+        language_model* model = nullptr;
+        state* other = nullptr;
+        int refused = 0;
+        void row(std::size_t, std::int64_t, std::span<float const>) override {
+            refused += law_of([this] { model->step(*other, 1); }) == "model_serves_one_call";
+        }
+    } watching;
+    state other = m.make_state();
+    watching.model = &m;
+    watching.other = &other;
+    generation_options quiet{.max_new_tokens = 4}, watched{.max_new_tokens = 4};
+    watched.observer = &watching;
+    CHECK(m.generate(three, quiet) == m.generate(three, watched));
+    CHECK(watching.refused == 6);  // three of the prompt, three generated and fed again
+    CHECK(other.length() == 0);
+}
+
+TEST_CASE("Closing from an observer ends the generation by name") {
+    auto m = loaded("all@0,1");
+    struct closer final : logits_observer {
+        language_model* model = nullptr;
+        void row(std::size_t, std::int64_t, std::span<float const>) override { model->close(); }
+    } closing;
+    closing.model = &m;
+    generation_options o{.max_new_tokens = 4};
+    o.observer = &closing;
+    CHECK(law_of([&] { m.generate(three, o); }) == "model_is_open");
+    m.close();
+}
+
+TEST_CASE("Whatever a closed model is asked, it refuses") {
+    auto m = loaded();
+    state s = m.make_state(64);
+    CHECK(law_of([&] { (void)s.kv_bytes(1); }) == "rank_exists");
+    CHECK(law_of([&] { (void)s.kv_bytes(-1); }) == "rank_exists");
+    m.close();
+    CHECK(law_of([&] { m.generate(three, {.max_new_tokens = 0}); }) == "model_is_open");
+    CHECK(law_of([&] { (void)m.generate_batch({}, {}); }) == "model_is_open");
+    CHECK(law_of([&] { (void)m.counts(); }) == "model_is_open");
+    auto moved = loaded();
+    auto taken = std::move(moved);
+    CHECK(law_of([&] { (void)moved.counts(); }) == "model_is_open");
+    CHECK(taken.generate(three, {.max_new_tokens = 1}).size() == 4);
+}
+
+TEST_CASE("A width of 1 is a model like any other") {
+    for (int const ffn : {1, 2}) {
+        random_model const narrow({.name = "narrow", .layers = 1, .hidden = 1, .heads = 1, .kv_heads = 1, .head_dim = 2, .ffn = ffn}, 5);
+        auto m = dynamic_causal_lm<>::load(narrow.directory(), plan::parse("all@0"));
+        CHECK(m.generate({0, 1}, {.max_new_tokens = 2}).size() == 4);
+    }
+}

@@ -131,8 +131,10 @@ rope read_rope(fields const& top, std::string const& where, int max_positions) {
     fields const dictionary = rope_fields(top, where);
     rope result;
     result.theta = dictionary.positive("rope_theta", top.positive("rope_theta", 10000.0));
-    // Below 1 the first pairs would turn by more than the position, beyond what the tables are exact for.
-    if (result.theta < 1.0) {
+    // The tables are exact for angles below 2^31: with a theta or a factor below 1 a pair turns by more than the position.
+    constexpr double largest_angle = 2147483648.0;
+    double const widest = static_cast<double>(max_positions) / (result.theta < 1.0 ? result.theta : 1.0);
+    if (!(widest < largest_angle)) {
         fields const& place = dictionary.has("rope_theta") ? dictionary : top;
         place.refuse("config_value_is_supported", "rope_theta", *place.find("rope_theta"), "1 or more");
     }
@@ -152,7 +154,7 @@ rope read_rope(fields const& top, std::string const& where, int max_positions) {
     if (!dictionary.has("factor")) dictionary.require("factor", "the factor by which positions are stretched");
     result.scaling = type == "linear" ? rope_scaling::linear : rope_scaling::llama3;
     result.factor = dictionary.positive("factor", 1.0);
-    if (result.factor < 1.0) dictionary.refuse("config_value_is_supported", "factor", *dictionary.find("factor"), "1 or more");
+    if (!(widest / result.factor < largest_angle)) dictionary.refuse("config_value_is_supported", "factor", *dictionary.find("factor"), "1 or more");
     if (result.scaling == rope_scaling::linear) return result;
     for (std::string_view const name : {"low_freq_factor", "high_freq_factor"})
         if (!dictionary.has(name)) dictionary.require(name, "a number, as llama3 scaling needs one,");

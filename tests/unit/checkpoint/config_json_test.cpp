@@ -224,7 +224,7 @@ TEST_CASE("rope: precedence of dictionary and theta") {
     CHECK(read(R"("rope_scaling": {}, "rope_parameters": {"rope_theta": 2})").rope.theta == 2);
     CHECK(read(R"("rope_scaling": {"type": "linear", "factor": 2}, "rope_parameters": {"rope_type": "yarn"})").rope.scaling ==
           rope_scaling::linear);
-    for (char const* const value : {"0", "-1", "1e999", "0.5", "5e-324"}) CHECK(law("\"rope_theta\": " + std::string(value)) == "config_value_is_supported");
+    for (char const* const value : {"0", "-1", "1e999", "1e-9", "5e-324"}) CHECK(law("\"rope_theta\": " + std::string(value)) == "config_value_is_supported");
     for (char const* const value : {"true", "\"1\"", "[]"}) CHECK(law("\"rope_theta\": " + std::string(value)) == "config_field_has_type");
     for (char const* const value : {"2", "\"linear\"", "[]", "false"})
         CHECK(law("\"rope_scaling\": " + std::string(value)) == "config_field_has_type");

@@ -154,7 +154,8 @@ rope read_rope(fields const& top, std::string const& where, int max_positions) {
     if (!dictionary.has("factor")) dictionary.require("factor", "the factor by which positions are stretched");
     result.scaling = type == "linear" ? rope_scaling::linear : rope_scaling::llama3;
     result.factor = dictionary.positive("factor", 1.0);
-    if (!(widest / result.factor < largest_angle)) dictionary.refuse("config_value_is_supported", "factor", *dictionary.find("factor"), "1 or more");
+    if (!(widest / result.factor < largest_angle))
+        dictionary.refuse("config_value_is_supported", "factor", *dictionary.find("factor"), "1 or more");
     if (result.scaling == rope_scaling::linear) return result;
     for (std::string_view const name : {"low_freq_factor", "high_freq_factor"})
         if (!dictionary.has(name)) dictionary.require(name, "a number, as llama3 scaling needs one,");

@@ -6,6 +6,7 @@
 #include <tenon/checkpoint/mapped_file.hpp>
 #include <tenon/checkpoint/safetensors.hpp>
 #include <tenon/core/error.hpp>
+#include <tenon/detail/deferred.hpp>
 
 #include <dirent.h>
 #include <sys/stat.h>
@@ -188,7 +189,7 @@ private:
     void open_indexed() {
         mapped_file const index_file(directory_ + "/" + std::string(detail::index_name));
         detail::shard_index index = detail::read_index(index_file.text(), index_file.path());
-        std::vector<std::string> missing;
+        tenon::v0::detail::deferred<Lazy, std::vector<std::string>> missing;
         for (std::string const& name : index.shards)
             if (!detail::has_file(directory_, name)) missing.push_back(name);
         if (!missing.empty())
@@ -204,7 +205,7 @@ private:
                 tensors_.push_back(&t);
             }
         std::sort(tensors_.begin(), tensors_.end(), [](tensor_view const* a, tensor_view const* b) { return a->name < b->name; });
-        std::vector<std::string> absent;
+        tenon::v0::detail::deferred<Lazy, std::vector<std::string>> absent;
         for (detail::placement const& p : index.tensors)
             if (find(p.name) == nullptr) absent.push_back(json::quoted(p.name) + " (" + file_names_[p.shard] + ")");
         if (!absent.empty())
@@ -232,9 +233,9 @@ private:
     }
 
     std::string directory_;
-    std::vector<std::string> file_names_{};
+    tenon::v0::detail::deferred<Lazy, std::vector<std::string>> file_names_{};
     std::vector<safetensors_file> files_{};
-    std::vector<tensor_view const*> tensors_{};
+    tenon::v0::detail::deferred<Lazy, std::vector<tensor_view const*>> tensors_{};
 };
 
 }  // namespace tenon::inline v0::checkpoint

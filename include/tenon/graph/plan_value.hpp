@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <tenon/core/explain.hpp>
+#include <tenon/detail/deferred.hpp>
 #include <tenon/graph/cost.hpp>
 #include <tenon/graph/lower.hpp>
 #include <tenon/graph/plan.hpp>
@@ -98,14 +99,14 @@ class basic_dynamic_graph;
 using dynamic_graph = basic_dynamic_graph<>;  // lazy: instantiated by who uses it
 
 /// A graph made at run time: what a graph type's constants are, in memory of its own. Immovable, because its parts refer to each other.
-template <class>
+template <class Lazy>
 class basic_dynamic_graph {
 public:
     /// Checks the plan against the model and lowers it. Throws graph_error, before anything is read or built.
     basic_dynamic_graph(model_config const& config, plan::view p, device_kind loader = device_kind::cpu)
         : config_(config), devices_(p.devices.size()) {
         detail::require(plan::settle_devices(p, loader, devices_));
-        std::vector<int> scratch(p.parts.size());
+        detail::deferred<Lazy, std::vector<int>> scratch(p.parts.size());
         stages_.resize(plan::most_stages(p.parts.size()));
         std::size_t count = 0;
         detail::require(plan::resolve(p, devices_, config_.layers, scratch, stages_, count));
@@ -141,11 +142,11 @@ public:
 
 private:
     model_config config_;
-    std::vector<device_id> devices_;
-    std::vector<stage_traits> stages_;
-    std::vector<node> nodes_;
-    std::vector<tensor> tensors_;
-    std::vector<edge> edges_;
+    detail::deferred<Lazy, std::vector<device_id>> devices_;
+    detail::deferred<Lazy, std::vector<stage_traits>> stages_;
+    detail::deferred<Lazy, std::vector<node>> nodes_;
+    detail::deferred<Lazy, std::vector<tensor>> tensors_;
+    detail::deferred<Lazy, std::vector<edge>> edges_;
 };
 
 }  // namespace tenon::inline v0

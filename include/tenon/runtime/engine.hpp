@@ -5,6 +5,7 @@
 #include <tenon/checkpoint/folder.hpp>
 #include <tenon/checkpoint/inventory.hpp>
 #include <tenon/core/error.hpp>
+#include <tenon/detail/deferred.hpp>
 #include <tenon/graph/lower.hpp>
 #include <tenon/kernel/float_environment.hpp>
 #include <tenon/kernel/kernels.hpp>
@@ -415,16 +416,16 @@ private:
     kernel::table const* ops_;
     kernel::rope_frequencies frequencies_;
     checkpoint::inventory_report report_;
-    std::vector<int> devices_;  ///< one a worker, in order of first appearance
+    deferred<Lazy, std::vector<int>> devices_;  ///< one a worker, in order of first appearance
     std::vector<std::unique_ptr<rank_program>> ranks_;
-    std::vector<std::unique_ptr<group>> stages_;
-    batch batch_;
+    deferred<Lazy, std::vector<std::unique_ptr<group>>> stages_;
+    deferred<Lazy, batch> batch_;
     float_scratch logits_;
     std::uint32_t call_ = 0;
     mutable std::atomic<bool> busy_{false};
-    mutable std::atomic<std::thread::id> holder_{};  ///< of the lease
-    bool closed_ = false;                            ///< read and written under the lease
-    std::unique_ptr<thread_team> team_;              // last: its threads end before what they use
+    mutable std::atomic<std::thread::id> holder_{};      ///< of the lease
+    bool closed_ = false;                                ///< read and written under the lease
+    deferred<Lazy, std::unique_ptr<thread_team>> team_;  // last: its threads end before what they use
 };
 
 }  // namespace detail

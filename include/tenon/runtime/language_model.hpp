@@ -49,7 +49,7 @@ using language_model = basic_language_model<>;  // a template for the same reaso
 /// A loaded causal language model. Movable; closed by its destructor, which never throws.
 ///
 /// One call at a time: a second one from another thread is refused by name (`model_serves_one_call`).
-template <class>
+template <class Lazy>
 class basic_language_model {
 public:
     /// An empty sequence with room for `positions`; it grows when it needs more, up to the model's positions.
@@ -122,7 +122,7 @@ private:
         return *engine_;
     }
 
-    std::unique_ptr<detail::engine> engine_;
+    detail::deferred<Lazy, std::unique_ptr<detail::engine>> engine_;
 };
 
 namespace detail {
@@ -133,7 +133,7 @@ inline double seconds_now() {
 }
 
 /// The sequences of one generation: prompts are fed in chunks, then every live sequence gets one token a call.
-template <class = void>
+template <class Lazy = void>
 class generating {
 public:
     generating(engine& e, std::span<std::vector<token_id> const> prompts, generation_options const& options)
@@ -226,10 +226,10 @@ private:
     engine& engine_;
     engine::lease held_;  // to the end: the logits that are read are this generation's
     generation_options const& options_;
-    generation result_;
+    deferred<Lazy, generation> result_;
     std::vector<line> lines_;
-    std::vector<feed> feeds_;
-    std::vector<std::size_t> who_;
+    deferred<Lazy, std::vector<feed>> feeds_;
+    deferred<Lazy, std::vector<std::size_t>> who_;
 };
 }  // namespace detail
 

@@ -5,6 +5,7 @@
 #include <tenon/checkpoint/inventory.hpp>
 #include <tenon/core/convert.hpp>
 #include <tenon/core/dtype.hpp>
+#include <tenon/detail/deferred.hpp>
 #include <tenon/graph/cost.hpp>
 #include <tenon/graph/lower.hpp>
 #include <tenon/kernel/kernels.hpp>
@@ -54,7 +55,7 @@ template <class = void>
 class basic_rank_weights;
 using rank_weights = basic_rank_weights<>;
 
-template <class>
+template <class Lazy>
 class basic_rank_weights {
 public:
     /// Slices of stage `stage` for its member `member`. `format` is what projections and an untied head are converted to.
@@ -141,10 +142,10 @@ private:
 
     model_config const* config_ = nullptr;
     int first_layer_ = 0;
-    std::vector<layer_weights> layers_;
+    deferred<Lazy, std::vector<layer_weights>> layers_;
     layer_weights ends_;
-    std::vector<held_tensor> held_;
-    std::vector<buffer> memory_;
+    deferred<Lazy, std::vector<held_tensor>> held_;
+    deferred<Lazy, std::vector<buffer>> memory_;
 };
 
 }  // namespace detail

@@ -9,6 +9,7 @@
 #include <tenon/graph/lower.hpp>
 #include <tenon/kernel/float_environment.hpp>
 #include <tenon/kernel/kernels.hpp>
+#include <tenon/runtime/options.hpp>
 #include <tenon/runtime/rank_program.hpp>
 #include <tenon/runtime/runtime.hpp>
 #include <tenon/runtime/state.hpp>
@@ -17,7 +18,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -27,37 +27,7 @@
 
 namespace tenon::inline v0 {
 
-/// How a checkpoint is loaded.
-struct load_options {
-    tenon::v0::weights weights = tenon::v0::weights::stored;  ///< format of projections and of an untied head
-    std::string_view isa = "auto";                ///< auto | portable | avx2 | avx512 | neon; the environment's TENON_ISA where `auto`
-    load_observer* observer = nullptr;            ///< told of every slice loaded
-    testing::fault fault = testing::fault::none;  ///< for tests alone
-};
-
-/// Which rows of a batch get logits.
-enum class rows_wanted : std::uint8_t { last, all };
-
-/// A tensor given back: as it is held, whole, under its checkpoint name.
-struct parameter {
-    std::string name;
-    dtype type = dtype::f32;
-    std::vector<std::int64_t> shape;
-    std::vector<std::byte> data;
-};
-
 namespace detail {
-
-inline kernel::isa isa_named(std::string_view name) {
-    if (name == "auto" || name.empty()) {
-        char const* const forced = std::getenv("TENON_ISA");
-        if (forced == nullptr || *forced == '\0' || std::string_view(forced) == "auto") return kernel::best_isa();
-        return isa_named(forced);
-    }
-    for (kernel::isa i : {kernel::isa::portable, kernel::isa::avx2, kernel::isa::avx512, kernel::isa::neon})
-        if (kernel::name_of(i) == name) return i;
-    refuse("isa_is_known", "instruction set " + std::string(name) + " is unknown; auto, portable, avx2, avx512 or neon would do");
-}
 
 // A template with nothing to choose: a program that includes this without loading a model does not pay for instantiating it.
 template <class Lazy>

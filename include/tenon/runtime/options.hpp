@@ -1,0 +1,51 @@
+// What a caller says when it loads or runs a model, and what it gets back. Values and names, no work.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/core/dtype.hpp>
+#include <tenon/core/error.hpp>
+#include <tenon/kernel/isa.hpp>
+#include <tenon/runtime/fault.hpp>
+#include <tenon/runtime/rank_weights.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tenon::inline v0 {
+
+/// How a checkpoint is loaded.
+struct load_options {
+    tenon::v0::weights weights = tenon::v0::weights::stored;  ///< format of projections and of an untied head
+    std::string_view isa = "auto";                ///< auto | portable | avx2 | avx512 | neon; the environment's TENON_ISA where `auto`
+    load_observer* observer = nullptr;            ///< told of every slice loaded
+    testing::fault fault = testing::fault::none;  ///< for tests alone
+};
+
+/// Which rows of a batch get logits.
+enum class rows_wanted : std::uint8_t { last, all };
+
+/// A tensor given back: as it is held, whole, under its checkpoint name.
+struct parameter {
+    std::string name;
+    dtype type = dtype::f32;
+    std::vector<std::int64_t> shape;
+    std::vector<std::byte> data;
+};
+
+namespace detail {
+inline kernel::isa isa_named(std::string_view name) {
+    if (name == "auto" || name.empty()) {
+        char const* const forced = std::getenv("TENON_ISA");
+        if (forced == nullptr || *forced == '\0' || std::string_view(forced) == "auto") return kernel::best_isa();
+        return isa_named(forced);
+    }
+    for (kernel::isa i : {kernel::isa::portable, kernel::isa::avx2, kernel::isa::avx512, kernel::isa::neon})
+        if (kernel::name_of(i) == name) return i;
+    refuse("isa_is_known", "instruction set " + std::string(name) + " is unknown; auto, portable, avx2, avx512 or neon would do");
+}
+}  // namespace detail
+
+}  // namespace tenon::inline v0

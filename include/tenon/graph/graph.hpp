@@ -7,6 +7,7 @@
 #include <tenon/graph/cost.hpp>
 #include <tenon/graph/lower.hpp>
 #include <tenon/graph/plan.hpp>
+#include <tenon/graph/plan_builders.hpp>
 #include <tenon/graph/resolve.hpp>
 #include <tenon/graph/spell.hpp>
 #include <tenon/graph/validate.hpp>
@@ -57,12 +58,57 @@ struct literal_source {
     static constexpr violation verdict = value.broken;
 };
 
-/// Stages written as a plan.
-template <class Model, plan::spelled Text>
-struct from_text {
-    using source = literal_source<Text>;
+/// A plan that a builder makes: `Build(sink)` returns the first broken law.
+template <class Build>
+struct built_source {
+    static constexpr plan::detail::part_count count() {
+        plan::detail::part_count n{};
+        (void)Build::into(n);
+        return n;
+    }
+    static constexpr auto make() {
+        constexpr std::size_t parts = count().used;
+        plan::detail::fixed_sink<(parts > 0 ? parts : 1)> out{};
+        out.plan.broken = Build::into(out);
+        out.plan.owners = Build::owners;
+        return out.plan;
+    }
+    static constexpr auto value = make();
+    static constexpr violation verdict = value.broken;
+};
+template <int... Owners>
+struct by_owners {
+    static constexpr int owners = sizeof...(Owners);
+    template <class Sink>
+    static constexpr violation into(Sink& out) {
+        std::array<int, sizeof...(Owners)> const list{Owners...};
+        return plan::build_owners(list, out);
+    }
+};
+template <int Layers, int... Cuts>
+struct by_cuts {
+    static constexpr int owners = 0;
+    template <class Sink>
+    static constexpr violation into(Sink& out) {
+        std::array<int, sizeof...(Cuts)> const cuts{Cuts...};
+        return plan::build_pipeline(std::span<int const>(cuts), Layers, out);
+    }
+};
+template <int Layers, int Stages>
+struct evenly {
+    static constexpr int owners = 0;
+    template <class Sink>
+    static constexpr violation into(Sink& out) {
+        return plan::build_pipeline(Stages, Layers, out);
+    }
+};
+
+/// Stages written as a plan, spelled or built.
+template <class Model, class Source>
+struct from_plan {
+    using source = Source;
     struct settled_devices {
-        std::array<device_id, source::room.devices> ids{};
+        std::array<device_id, source::value.devices.size()> ids{};
         violation broken{};
     };
     static constexpr settled_devices settle() {
@@ -74,13 +120,13 @@ struct from_text {
     static constexpr settled_devices settled = settle();
 
     struct found {
-        std::array<stage_traits, plan::most_stages(source::room.parts)> list{};
+        std::array<stage_traits, plan::most_stages(source::value.parts.size())> list{};
         std::size_t count = 0;
         violation broken{};
     };
     static constexpr found find() {
         found f{};
-        std::array<int, source::room.parts> scratch{};
+        std::array<int, source::value.parts.size()> scratch{};
         f.broken = settled.broken;
         if (!f.broken) f.broken = plan::resolve(source::value, settled.ids, Model::config.layers, scratch, f.list, f.count);
         if (f.broken) f.count = 0;
@@ -177,8 +223,34 @@ struct graph : detail::graph_members<Model, detail::from_types<Model, Stages...>
 
 /// The same, with the stages written as a plan; devices without a kind are the CPU backend's.
 template <class Model, plan::spelled Text>
-struct planned : detail::graph_members<Model, detail::from_text<Model, Text>> {
-    static_assert(sizeof(typename detail::judge<detail::from_text<Model, Text>::verdict>::verdict) != 0);
+struct planned : detail::graph_members<Model, detail::from_plan<Model, detail::literal_source<Text>>> {
+    static_assert(sizeof(typename detail::judge<detail::from_plan<Model, detail::literal_source<Text>>::verdict>::verdict) != 0);
+};
+
+/// The same, with one device for every layer, in layer order; neighbours on one device are one stage.
+template <class Model, int... Owners>
+struct owned : detail::graph_members<Model, detail::from_plan<Model, detail::built_source<detail::by_owners<Owners...>>>> {
+    static_assert(
+        sizeof(typename detail::judge<detail::from_plan<Model, detail::built_source<detail::by_owners<Owners...>>>::verdict>::verdict) !=
+        0);
+};
+
+/// The same, as an even pipeline: stage s is on device s and begins at layer floor(s layers / stages).
+template <class Model, int Stages>
+struct pipelined
+    : detail::graph_members<Model, detail::from_plan<Model, detail::built_source<detail::evenly<Model::config.layers, Stages>>>> {
+    static_assert(sizeof(typename detail::judge<
+                         detail::from_plan<Model, detail::built_source<detail::evenly<Model::config.layers, Stages>>>::verdict>::verdict) !=
+                  0);
+};
+
+/// The same, as a pipeline whose second and later stages begin at the layers `Cuts`.
+template <class Model, int... Cuts>
+struct pipelined_at
+    : detail::graph_members<Model, detail::from_plan<Model, detail::built_source<detail::by_cuts<Model::config.layers, Cuts...>>>> {
+    static_assert(
+        sizeof(typename detail::judge<
+               detail::from_plan<Model, detail::built_source<detail::by_cuts<Model::config.layers, Cuts...>>>::verdict>::verdict) != 0);
 };
 
 /// A graph: `graph<...>`, `planned<...>`, or a struct derived from one.

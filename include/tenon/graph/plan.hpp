@@ -196,7 +196,8 @@ struct fixed {
     std::array<part, Parts> parts{};
     std::array<device_id, Devices> devices{};
     violation broken{};
-    constexpr operator view() const { return {parts, devices, 0}; }
+    int owners = 0;  ///< as in `view`
+    constexpr operator view() const { return {parts, devices, owners}; }
 };
 
 /// Text as a template argument.

@@ -11,6 +11,7 @@
 #include <tenon/graph/cost.hpp>
 #include <tenon/graph/lower.hpp>
 #include <tenon/graph/plan.hpp>
+#include <tenon/graph/plan_builders.hpp>
 #include <tenon/graph/resolve.hpp>
 #include <tenon/graph/spell.hpp>
 #include <tenon/graph/validate.hpp>
@@ -35,25 +36,28 @@ value parse(std::string_view text) {
     return v;
 }
 
+namespace detail {
+template <class Lazy = void>
+struct value_sink {
+    value plan;
+    void add(part p, device_id d) {
+        p.first_device = static_cast<int>(plan.devices.size());
+        p.device_count = 1;
+        plan.parts.push_back(p);
+        plan.devices.push_back(d);
+    }
+    part& last() { return plan.parts.back(); }
+};
+}  // namespace detail
+
 /// One device for every layer, in layer order; neighbours on one device are one stage. A device may come again later.
 /// Throws graph_error for an empty list and a negative index; that the count is the model's is checked when it is resolved.
 template <class = void>
 value owners(std::span<int const> list) {
-    using tenon::v0::detail::require;
-    if (list.empty()) require({law::owners_name_every_layer, 0, {quantity::layers, 1}, {quantity::owners, 0}, {}});
-    value v;
-    for (std::size_t layer = 0; layer < list.size(); ++layer) {
-        int const l = static_cast<int>(layer);
-        if (list[layer] < 0) require({law::device_index_is_positive, l, {quantity::layer, l}, {quantity::device, list[layer]}, {}});
-        if (layer > 0 && list[layer] == list[layer - 1]) {
-            v.parts.back().last_layer = l;
-            continue;
-        }
-        v.parts.push_back({l, l, static_cast<int>(v.devices.size()), 1, {.by_default = true}});
-        v.devices.push_back({device_kind::bare, list[layer]});
-    }
-    v.owners = static_cast<int>(list.size());
-    return v;
+    detail::value_sink<> out;
+    tenon::v0::detail::require(build_owners(list, out));
+    out.plan.owners = static_cast<int>(list.size());
+    return out.plan;
 }
 template <class = void>
 value owners(std::initializer_list<int> list) {
@@ -63,20 +67,9 @@ value owners(std::initializer_list<int> list) {
 /// A pipeline cut where the caller says: `cuts` are the first layers of the second and later stages. One device a stage.
 template <class = void>
 value pipeline(std::span<int const> cuts, int layers) {
-    using tenon::v0::detail::require;
-    int const stages = static_cast<int>(cuts.size()) + 1;
-    if (stages < 2 || stages > layers) require({law::pipeline_stages_fit, 0, {quantity::layers, layers}, {quantity::stages, stages}, {}});
-    value v;
-    int first = 0;
-    for (int s = 0; s < stages; ++s) {
-        int const next = s + 1 < stages ? cuts[static_cast<std::size_t>(s)] : layers;
-        if (next <= first || next > layers || (s + 1 < stages && next == layers))
-            require({law::pipeline_cuts_increase, s, {quantity::first_layer, first}, {quantity::cut, next}, {}});
-        v.parts.push_back({first, next - 1, s, 1, {.by_default = true}});
-        v.devices.push_back({device_kind::bare, s});
-        first = next;
-    }
-    return v;
+    detail::value_sink<> out;
+    tenon::v0::detail::require(build_pipeline(cuts, layers, out));
+    return out.plan;
 }
 template <class = void>
 value pipeline(std::initializer_list<int> cuts, int layers) {
@@ -86,11 +79,9 @@ value pipeline(std::initializer_list<int> cuts, int layers) {
 /// An even pipeline: stage s begins at layer floor(s layers / stages).
 template <class = void>
 value pipeline(int stages, int layers) {
-    if (stages < 2 || stages > layers)
-        tenon::v0::detail::require({law::pipeline_stages_fit, 0, {quantity::layers, layers}, {quantity::stages, stages}, {}});
-    std::vector<int> cuts;
-    for (int s = 1; s < stages; ++s) cuts.push_back(static_cast<int>(static_cast<long long>(s) * layers / stages));
-    return pipeline(std::span<int const>(cuts), layers);
+    detail::value_sink<> out;
+    tenon::v0::detail::require(build_pipeline(stages, layers, out));
+    return out.plan;
 }
 }  // namespace plan
 

@@ -245,3 +245,20 @@ TEST_CASE("CASES P2: 30 layers in 4 stages own every layer exactly once") {
     }
     CHECK(next == 30);
 }
+
+namespace {
+struct four_layers {
+    static constexpr auto config = tenon::model::llama({.layers = 4, .hidden = 64, .heads = 4, .ffn = 64, .vocab = 32});
+};
+struct by_owners : tenon::owned<four_layers, 0, 1, 1, 0> {};
+struct evenly : tenon::pipelined<four_layers, 3> {};
+struct where_told : tenon::pipelined_at<four_layers, 1, 3> {};
+static_assert(by_owners::plan() == "0@0;1-2@1;3@0" && evenly::plan() == "0@0;1@1;2-3@2" && where_told::plan() == "0@0;1-2@1;3@2");
+}  // namespace
+
+TEST_CASE("the builders give a type and a value the same plan") {
+    auto const spelled = [](tenon::plan::view p) { return tenon::dynamic_graph(four_layers::config, p).plan(); };
+    CHECK(spelled(tenon::plan::owners({0, 1, 1, 0})) == by_owners::plan());
+    CHECK(spelled(tenon::plan::pipeline(3, 4)) == evenly::plan());
+    CHECK(spelled(tenon::plan::pipeline({1, 3}, 4)) == where_told::plan());
+}

@@ -12,6 +12,9 @@ using token_id = std::int32_t;
 inline constexpr int most_layers = 256;  ///< layers of one model
 inline constexpr int most_kinds = 4;     ///< different kinds of layer in one model
 
+/// What names the tensors of an architecture and fixes what its description does not say. One a certified architecture.
+enum class adapter_id : std::uint8_t { llama, mistral, qwen2, qwen3, phi3 };
+
 /// How the rotation's frequencies are stretched beyond the positions a model was trained on.
 enum class rope_scaling : std::uint8_t { none, linear, llama3 };
 
@@ -35,6 +38,8 @@ struct grouped_attention {
     int head_dim = 0;
     bool qkv_bias = false;
     bool output_bias = false;
+    bool qk_norm = false;  ///< every query and key head is normed over its D values before it is rotated
+    int window = 0;        ///< most keys that a query sees, itself included; 0: all before it
     bool operator==(grouped_attention const&) const = default;
 };
 
@@ -55,6 +60,7 @@ struct block_kind {
 
 /// The description of one decoder-only transformer: plain values, so that it can be compared and computed at compile time.
 struct model_config {
+    adapter_id adapter = adapter_id::llama;  ///< how a checkpoint names its tensors
     int layers = 0;
     int hidden = 0;  ///< width of the residual stream, in elements
     int vocab = 0;

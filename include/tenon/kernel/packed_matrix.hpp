@@ -20,14 +20,17 @@ constexpr int panels(int rows) { return (rows + panel_rows - 1) / panel_rows; }
 ///       padded with a zero that is never multiplied.
 enum class panel_format : std::uint8_t { f32, bf16 };
 
-/// A matrix of N outputs and K inputs, packed; outputs are padded with zeros to whole panels. A view: somebody else owns the bytes.
+/// A matrix of N outputs and K inputs as a backend packed it. A view: somebody else owns the bytes. Here: whole panels, padded with zeros.
 struct packed_matrix {
     void const* data = nullptr;  ///< 64-byte aligned
     int rows = 0;                ///< N, outputs
     int columns = 0;             ///< K, inputs
     int segments = 1;            ///< S, along K; divides K; a power of two, at most 8. The layout does not depend on it
     panel_format format = panel_format::f32;
+    int first_row = 0;           ///< which output of the unsplit matrix row 0 is; panels do not care, tiles that may be cut do
 };
+
+constexpr std::size_t element_bytes(panel_format f) { return f == panel_format::f32 ? 4 : 2; }
 
 /// Bytes of one panel.
 constexpr std::size_t panel_bytes(panel_format f, int columns) {
@@ -89,6 +92,25 @@ void pack_rows(void* destination, packed_matrix const& m, int first_row, int row
     }
 }
 }  // namespace detail
+
+/// Writes `count` row-major elements of `type` (f32, bf16, f16; need not be aligned) as elements of `format`, side by side.
+inline void store_row(std::byte* to, panel_format format, std::byte const* from, dtype type, int count) {
+    std::size_t const in = static_cast<std::size_t>(bytes_of(type)), out = element_bytes(format);
+    if (in == out && type != dtype::f16) {
+        std::memcpy(to, from, in * static_cast<std::size_t>(count));
+        return;
+    }
+    for (int k = 0; k < count; ++k, from += in, to += out) {
+        float const wide = type == dtype::f32 ? detail::read_as<float>(from)
+                           : type == dtype::bf16 ? widen_bf16(detail::read_as<std::uint16_t>(from))
+                                                 : widen_f16(detail::read_as<std::uint16_t>(from));
+        std::uint16_t const narrow = narrow_bf16(wide);
+        if (format == panel_format::f32)
+            std::memcpy(to, &wide, out);
+        else
+            std::memcpy(to, &narrow, out);
+    }
+}
 
 /// Writes rows [first_row, first_row + row_count) of the packed matrix at `destination` from row-major bytes.
 ///

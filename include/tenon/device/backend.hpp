@@ -1,0 +1,89 @@
+// What a device backend does when a model runs: it keeps matrices in a layout of its own and computes the operations of a layer on
+// float32 rows in host memory. Knows no graph, no checkpoint and no threads: ranks of one stage may call one backend at the same time.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/core/dtype.hpp>
+#include <tenon/kernel/attention.hpp>
+#include <tenon/kernel/packed_matrix.hpp>
+
+#include <cstddef>
+#include <string_view>
+
+namespace tenon::inline v0::device {
+
+/// The operations of one backend. Extents as everywhere: T rows, H hidden, Q query heads, D head_dim; strides are in floats.
+///
+/// What every backend owes: a value has the same bits whatever batch, chunk or shard it is computed in. A row of a product must not depend
+/// on the other rows of the call, nor an output on which outputs this rank owns (`packed_matrix::first_row` says where they lie in the
+/// unsplit matrix), and the partial products of `segments` must be added in the tree of docs/numerics.md. A canonical backend owes
+/// more: the bits of that page. No function throws, allocates once warm, or keeps a pointer that it was given.
+class backend {
+public:
+    virtual std::string_view name() const noexcept = 0;  ///< as a plan spells its devices
+    virtual std::string_view isa() const noexcept { return "portable"; }
+
+    /// Whether matrices can be held in that format; the loader refuses the others by name (`device_holds_format`).
+    virtual bool holds(kernel::panel_format) const noexcept { return true; }
+
+    // Matrices. The defaults keep N rows of K elements, row-major; a backend with another layout overrides all three.
+
+    /// Bytes of a packed matrix: of `shape` everything but `data` is set.
+    virtual std::size_t packed_bytes(kernel::packed_matrix const& shape) const noexcept;
+    /// Writes rows [first_row, first_row + rows), counted in this shard, from row-major elements of `type` (f32, bf16, f16), not aligned.
+    /// bf16 and f16 widen exactly; what becomes bf16 rounds to nearest even. Rows come in ascending order, the last ones last.
+    virtual void pack(void* to, kernel::packed_matrix const& shape, int first_row, int rows, std::byte const* source,
+                      std::ptrdiff_t row_stride_bytes, dtype type) const;
+    /// The inverse: row-major elements of the matrix's own format (floats, or bf16 bits).
+    virtual void unpack(void* to, std::ptrdiff_t row_stride_bytes, kernel::packed_matrix const& m, int first_row, int rows) const;
+
+    // Scratch, which the caller owns: 64-byte aligned, one for every rank.
+
+    virtual std::size_t multiply_scratch_floats(int /*rows*/, int /*columns*/) const noexcept { return 0; }
+    virtual std::size_t attention_scratch_floats(int /*head_dim*/) const noexcept { return 0; }
+
+    // Operations.
+
+    /// y[t][n] = sum over k of x[t][k] w[n][k], for all N outputs: per segment, then the tree.  y (T, N), x (T, K)
+    virtual void multiply(float* y, std::ptrdiff_t y_stride, kernel::packed_matrix const& w, float const* x, std::ptrdiff_t x_stride,
+                          int rows, float* scratch) const = 0;
+    /// y = (x * (1 / sqrt(sum(x^2) / n + epsilon))) * gain, row by row. y may be x.
+    virtual void rms_norm(float* y, std::ptrdiff_t y_stride, float const* x, std::ptrdiff_t x_stride, float const* gain, int n,
+                          float epsilon, int rows) const = 0;
+    /// Rotates the halves of every head in place.  x (T, Q, D); cosines, sines (T, D / 2)
+    virtual void rope(float* x, std::ptrdiff_t stride, int rows, int heads, int head_dim, float const* cosines,
+                      float const* sines) const = 0;
+    /// y = silu(gate) * up. y may be gate or up.
+    virtual void swiglu(float* y, float const* gate, float const* up, std::size_t n) const = 0;
+    /// out = low + high, in this order; out may be either.
+    virtual void add(float* out, float const* low, float const* high, std::size_t n) const = 0;
+    /// y[t] = y[t] + bias.  y (T, n)
+    virtual void add_bias(float* y, std::ptrdiff_t stride, float const* bias, int n, int rows) const = 0;
+    /// Causal attention over the cache whose layout kernel/attention.hpp fixes for every backend.
+    virtual void attention(kernel::attention_call const& call) const = 0;
+    /// y = exp(x), for sampling. y may be x.
+    virtual void exp(float* y, float const* x, std::size_t n) const = 0;
+
+protected:
+    ~backend() = default;
+};
+
+// The default layout: row r at r * K elements.
+
+inline std::size_t backend::packed_bytes(kernel::packed_matrix const& shape) const noexcept {
+    return static_cast<std::size_t>(shape.rows) * static_cast<std::size_t>(shape.columns) * kernel::element_bytes(shape.format);
+}
+inline void backend::pack(void* to, kernel::packed_matrix const& shape, int first_row, int rows, std::byte const* source,
+                          std::ptrdiff_t row_stride_bytes, dtype type) const {
+    std::size_t const row_bytes = static_cast<std::size_t>(shape.columns) * kernel::element_bytes(shape.format);
+    for (int r = 0; r < rows; ++r)
+        kernel::store_row(static_cast<std::byte*>(to) + static_cast<std::size_t>(first_row + r) * row_bytes, shape.format,
+                          source + r * row_stride_bytes, type, shape.columns);
+}
+inline void backend::unpack(void* to, std::ptrdiff_t row_stride_bytes, kernel::packed_matrix const& m, int first_row, int rows) const {
+    std::size_t const row_bytes = static_cast<std::size_t>(m.columns) * kernel::element_bytes(m.format);
+    for (int r = 0; r < rows; ++r)
+        std::memcpy(static_cast<std::byte*>(to) + r * row_stride_bytes,
+                    static_cast<std::byte const*>(m.data) + static_cast<std::size_t>(first_row + r) * row_bytes, row_bytes);
+}
+
+}  // namespace tenon::inline v0::device

@@ -1,7 +1,9 @@
 // The static way in: a graph type, checked while it compiled, loads a checkpoint and generates.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <tenon/checkpoint/block_scaling.hpp>
 #include <tenon/checkpoint/config_json.hpp>
+#include <tenon/device/cpu.hpp>
 #include <tenon/graph/graph.hpp>
 #include <tenon/runtime/language_model.hpp>
 
@@ -20,8 +22,10 @@ public:
     template <runtime::policy Runtime = runtime::threads>
     static causal_lm load(std::string const& directory, Runtime = {}, load_options const& options = {}) {
         checkpoint::folder const files(directory);
-        require_same(Graph::model::config, checkpoint::read_config(files.config_text(), directory + "/config.json"));
-        return causal_lm(std::make_unique<detail::engine>(Graph::view(), files, options, Runtime::kind));
+        std::string const text = files.config_text(), what = directory + "/config.json";
+        require_same(Graph::model::config, checkpoint::read_config(text, what));
+        return causal_lm(std::make_unique<detail::engine>(Graph::view(), files, checkpoint::read_block_scaling(text, what),
+                                                          &Graph::devices::open, options, Runtime::kind));
     }
 
 private:
@@ -34,6 +38,10 @@ private:
                 detail::refuse("config_is_the_graphs", std::string(what) + " is " + std::to_string(b) + " in the checkpoint and " +
                                                            std::to_string(a) + " in the graph");
         };
+        auto const name = [](adapter_id a) { return std::string(model::name_of(a)); };
+        if (graph.adapter != file.adapter)
+            detail::refuse("config_is_the_graphs",
+                           "the checkpoint is a " + name(file.adapter) + ", the graph's model a " + name(graph.adapter));
         differs("layers", graph.layers, file.layers);
         differs("hidden", graph.hidden, file.hidden);
         differs("vocab", graph.vocab, file.vocab);
@@ -41,13 +49,20 @@ private:
         differs("rms_epsilon", graph.rms_epsilon, file.rms_epsilon);
         differs("rope theta", graph.rope.theta, file.rope.theta);
         differs("tied", static_cast<int>(graph.tied), static_cast<int>(file.tied));
-        block_kind const &a = graph.kinds[0], &b = file.kinds[0];
-        differs("heads", a.attention.heads, b.attention.heads);
-        differs("kv_heads", a.attention.kv_heads, b.attention.kv_heads);
-        differs("head_dim", a.attention.head_dim, b.attention.head_dim);
-        differs("attention bias", static_cast<int>(a.attention.qkv_bias), static_cast<int>(b.attention.qkv_bias));
-        differs("ffn", a.ffn.width, b.ffn.width);
-        differs("ffn bias", static_cast<int>(a.ffn.bias), static_cast<int>(b.ffn.bias));
+        for (int l = 0; l < graph.layers; ++l) {
+            block_kind const &a = graph.layer(l), &b = file.layer(l);
+            std::string const layer = "layer " + std::to_string(l) + ": ";
+            differs(layer + "heads", a.attention.heads, b.attention.heads);
+            differs(layer + "kv_heads", a.attention.kv_heads, b.attention.kv_heads);
+            differs(layer + "head_dim", a.attention.head_dim, b.attention.head_dim);
+            differs(layer + "window", a.attention.window, b.attention.window);
+            differs(layer + "q/k/v bias", static_cast<int>(a.attention.qkv_bias), static_cast<int>(b.attention.qkv_bias));
+            differs(layer + "output bias", static_cast<int>(a.attention.output_bias), static_cast<int>(b.attention.output_bias));
+            differs(layer + "q/k norm", static_cast<int>(a.attention.qk_norm), static_cast<int>(b.attention.qk_norm));
+            differs(layer + "ffn", a.ffn.width, b.ffn.width);
+            differs(layer + "ffn bias", static_cast<int>(a.ffn.bias), static_cast<int>(b.ffn.bias));
+        }
+        if (graph.rope == file.rope) return;  // the same layers under other kind numbers
         detail::refuse("config_is_the_graphs", "the rope scaling of the checkpoint is not the graph's");
     }
 };

@@ -2,7 +2,9 @@
 // config, validation, lowering and engine with causal_lm; differs in when the laws are applied.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <tenon/checkpoint/block_scaling.hpp>
 #include <tenon/checkpoint/config_json.hpp>
+#include <tenon/device/cpu.hpp>
 #include <tenon/graph/plan_value.hpp>
 #include <tenon/runtime/language_model.hpp>
 
@@ -12,9 +14,12 @@
 
 namespace tenon::inline v0 {
 
-/// A causal language model split as a plan says; devices that the plan leaves bare are `Device`s.
-template <template <int...> class Device = device::cpu>
+/// A causal language model split as a plan says. `Device` and `More` are the backends that the plan may name; devices that it leaves
+/// bare are `Device`s.
+template <template <int...> class Device = device::cpu, template <int...> class... More>
 class dynamic_causal_lm : public language_model {
+    using devices = device::backends<Device, More...>;
+
 public:
     /// Loads a Hugging Face directory under a plan, which is checked against its config before a weight is read.
     ///
@@ -24,10 +29,11 @@ public:
         return load(directory, plan, Runtime::kind, options);
     }
     static dynamic_causal_lm load(std::string const& directory, plan::view plan, runtime_kind runtime, load_options const& options = {}) {
-        model_config const config = checkpoint::read_config(mapped_config(directory), directory + "/config.json");
-        auto graph = std::make_unique<dynamic_graph>(config, plan, Device<>::kind);
+        std::string const what = directory + "/config.json", text(checkpoint::mapped_file(what).text());
+        auto graph = std::make_unique<dynamic_graph>(checkpoint::read_config(text, what), plan, devices::available);
         checkpoint::folder const files(directory);
-        auto engine = std::make_unique<detail::engine>(graph->view(), files, options, runtime);
+        auto engine = std::make_unique<detail::engine>(graph->view(), files, checkpoint::read_block_scaling(text, what), &devices::open,
+                                                       options, runtime);
         return dynamic_causal_lm(std::move(graph), std::move(engine));
     }
 
@@ -37,9 +43,6 @@ public:
 private:
     dynamic_causal_lm(std::unique_ptr<dynamic_graph> g, std::unique_ptr<detail::engine> e)
         : language_model(std::move(e)), graph_(std::move(g)) {}
-    static std::string mapped_config(std::string const& directory) {
-        return std::string(checkpoint::mapped_file(directory + "/config.json").text());
-    }
 
     std::unique_ptr<dynamic_graph>
         graph_;  // the engine's views point here; it ends with close() before this does, and reads no graph after

@@ -1,4 +1,4 @@
-// What a stage may ask of a device backend before anything runs. Knows nothing of kernels; those are device/cpu.hpp's.
+// What a stage may ask of a device backend before anything runs: constants. What a backend computes is device/backend.hpp's.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <array>
@@ -26,7 +26,18 @@ struct device_index {
 inline constexpr int most_ranks_of_a_stage = 64;
 
 namespace device {
-/// A device policy is a stateless type of constants: which backend, which devices, and what it can do.
+class backend;
+
+/// What a backend can do, as a value: of one policy, whichever devices it names.
+struct traits {
+    device_kind kind = device_kind::cpu;
+    int most_ranks = most_ranks_of_a_stage;
+    bool canonical = true;
+    bool operator==(traits const&) const = default;
+};
+
+/// A device policy is a stateless type of constants: which backend, which devices, and what it can do. One that is to run has, besides,
+/// `static backend const& instance(std::string_view isa)`: the backend, for the instruction set that the loader was asked for.
 template <class D> concept policy = requires {
     { D::kind } -> std::convertible_to<device_kind>;                    // the backend, as a plan names it
     { D::most_ranks } -> std::convertible_to<int>;                      // most devices in one group
@@ -41,11 +52,28 @@ struct cpu {
     static constexpr int most_ranks = most_ranks_of_a_stage;
     static constexpr bool canonical = true;
     static constexpr std::array<device_id, sizeof...(Index)> devices{device_id{device_kind::cpu, Index}...};
+    static backend const& instance(std::string_view isa);  ///< device/cpu.hpp
 };
 static_assert(policy<cpu<0>>);
-}  // namespace device
 
-/// Most ranks of one stage on a backend; 0 where this library has no such backend.
-constexpr int most_ranks_of(device_kind k) { return k == device_kind::cpu ? device::cpu<>::most_ranks : 0; }
+/// Some policies, as the constants that a plan is checked against and the backends that run it.
+template <policy... Policies>
+struct policies {
+    static constexpr std::array<traits, sizeof...(Policies)> available{traits{Policies::kind, Policies::most_ranks, Policies::canonical}...};
+
+    /// The backend of that kind, or nullptr. No fold: clang stops one at 256 stages.
+    static backend const* open(device_kind kind, std::string_view isa) {
+        using opener = backend const& (*)(std::string_view);
+        opener const each[]{&Policies::instance...};
+        for (std::size_t i = 0; i < available.size(); ++i)
+            if (available[i].kind == kind) return &each[i](isa);
+        return nullptr;
+    }
+};
+
+/// The backends that a plan can name, the first being the one of devices without a kind: `device::backends<device::cpu, device::eigen>`.
+template <template <int...> class... Device>
+using backends = policies<Device<>...>;
+}  // namespace device
 
 }  // namespace tenon::inline v0

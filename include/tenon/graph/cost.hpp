@@ -102,11 +102,15 @@ public:
         return sum;
     }
 
-    /// The same for a device: the sum over the ranks that it serves.
-    constexpr std::int64_t weight_bytes(device_index d) const { return over(d, figure::weights, 0); }
-    constexpr std::int64_t kv_bytes_per_position(device_index d) const { return over(d, figure::kv_per_position, 0); }
-    constexpr std::int64_t kv_bytes(device_index d, int positions) const { return over(d, figure::kv, positions); }
-    constexpr std::int64_t flops_per_token(device_index d, int context = 1) const { return over(d, figure::flops, context); }
+    /// The same for a device: the sum over the ranks that it serves. An index alone is the devices of that index, whatever their kind.
+    constexpr std::int64_t weight_bytes(device_id d) const { return over(d, figure::weights, 0); }
+    constexpr std::int64_t kv_bytes_per_position(device_id d) const { return over(d, figure::kv_per_position, 0); }
+    constexpr std::int64_t kv_bytes(device_id d, int positions) const { return over(d, figure::kv, positions); }
+    constexpr std::int64_t flops_per_token(device_id d, int context = 1) const { return over(d, figure::flops, context); }
+    constexpr std::int64_t weight_bytes(device_index d) const { return weight_bytes(any(d)); }
+    constexpr std::int64_t kv_bytes_per_position(device_index d) const { return kv_bytes_per_position(any(d)); }
+    constexpr std::int64_t kv_bytes(device_index d, int positions) const { return kv_bytes(any(d), positions); }
+    constexpr std::int64_t flops_per_token(device_index d, int context = 1) const { return flops_per_token(any(d), context); }
 
     /// What one token moves over the seam after stage `s`: every rank of the next stage reads the root's residual.
     constexpr std::int64_t seam_messages_per_token(int s) const { return graph_.stages[static_cast<std::size_t>(s) + 1].ranks(); }
@@ -164,12 +168,13 @@ private:
             default: return flops_per_token(r, count);
         }
     }
-    constexpr std::int64_t over(device_index d, figure f, int count) const {
+    static constexpr device_id any(device_index d) { return {device_kind::bare, d.value}; }
+    constexpr std::int64_t over(device_id d, figure f, int count) const {
         std::int64_t sum = 0;
         int r = 0;
         for (stage_traits const& s : graph_.stages)
             for (device_id const& id : s.devices) {
-                if (id.index == d.value) sum += of(rank_index{r}, f, count);
+                if (id.index == d.index && (d.kind == device_kind::bare || d.kind == id.kind)) sum += of(rank_index{r}, f, count);
                 ++r;
             }
         return sum;

@@ -21,8 +21,8 @@ constexpr std::string_view role_name(graph_view g, stage_traits const& s) {
     return head && tail ? "full" : head ? "head" : tail ? "tail" : "middle";
 }
 
-inline constexpr std::array<std::string_view, 20> role_names{"",       "embed",     "input_norm", "q",         "k",          "v",    "o",
-                                                             "q_bias", "k_bias",    "v_bias",     "o_bias",    "post_norm",  "gate", "up",
+inline constexpr std::array<std::string_view, 22> role_names{"",       "embed",     "input_norm", "q",         "k",          "v",    "o",
+                                                             "q_bias", "k_bias",    "v_bias",     "o_bias", "q_norm", "k_norm",    "post_norm",  "gate", "up",
                                                              "down",   "gate_bias", "up_bias",    "down_bias", "final_norm", "head"};
 
 /// "project q x22": an operation, the weights that it applies where its name does not say, the layers that do it.
@@ -83,7 +83,7 @@ void each_device(graph_view g, Visit visit) {
     each_rank(g, [&](stage_traits const&, int, device_id d, rank_index r) {
         bool seen = false;
         each_rank(g, [&](stage_traits const&, int, device_id other, rank_index before) {
-            seen = seen || (before.value < r.value && other.index == d.index);
+            seen = seen || (before.value < r.value && other == d);
         });
         if (!seen) visit(d);
     });
@@ -92,7 +92,7 @@ void each_device(graph_view g, Visit visit) {
 inline std::string ranks_of_device(graph_view g, device_id d) {
     std::string text;
     each_rank(g, [&](stage_traits const&, int, device_id other, rank_index r) {
-        if (other.index == d.index) text += (text.empty() ? "" : ",") + std::to_string(r.value);
+        if (other == d) text += (text.empty() ? "" : ",") + std::to_string(r.value);
     });
     return text;
 }
@@ -181,7 +181,7 @@ inline std::string to_text(graph_view g, cost_view const& cost) {
     text += '\n' + detail::table<5>({false, false, true, true, true}).of([&](auto put) {
         put({"device", "ranks", "weight bytes", "KV bytes/position", "flops/token"});
         detail::each_device(g, [&](device_id d) {
-            device_index const i{d.index};
+            device_id const i = d;
             put({detail::device_name(d), detail::ranks_of_device(g, d), n(cost.weight_bytes(i)), n(cost.kv_bytes_per_position(i)),
                  n(cost.flops_per_token(i))});
         });
@@ -232,10 +232,10 @@ inline std::string to_json(graph_view g, cost_view const& cost) {
     detail::each_device(g, [&](device_id d) {
         out.open('{').key("device").value(detail::device_name(d)).key("ranks").open('[');
         detail::each_rank(g, [&](stage_traits const&, int, device_id other, rank_index r) {
-            if (other.index == d.index) out.value(r.value);
+            if (other == d) out.value(r.value);
         });
         out.close(']');
-        figures(device_index{d.index});
+        figures(d);
         out.close('}');
     });
     out.close(']').key("seams").open('[');

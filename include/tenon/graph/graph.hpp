@@ -42,6 +42,7 @@ struct judge {
 /// Stages written as types. Flat: a std::tuple of 256 took 3.6 s to compile, this 0.3 s.
 template <class Model, class... Stages>
 struct from_types {
+    using devices = device::policies<typename Stages::device_policy...>;
     static constexpr std::array<stage_traits, sizeof...(Stages)> stages{Stages::traits...};
     static constexpr violation verdict = validate(Model::config, stages);
 };
@@ -104,9 +105,10 @@ struct evenly {
 };
 
 /// Stages written as a plan, spelled or built.
-template <class Model, class Source>
+template <class Model, class Source, class Devices>
 struct from_plan {
     using source = Source;
+    using devices = Devices;
     struct settled_devices {
         std::array<device_id, source::value.devices.size()> ids{};
         violation broken{};
@@ -114,7 +116,7 @@ struct from_plan {
     static constexpr settled_devices settle() {
         settled_devices d{};
         d.broken = source::verdict;
-        if (!d.broken) d.broken = plan::settle_devices(source::value, device_kind::cpu, d.ids);
+        if (!d.broken) d.broken = plan::settle_devices(source::value, Devices::available[0].kind, d.ids);
         return d;
     }
     static constexpr settled_devices settled = settle();
@@ -128,7 +130,7 @@ struct from_plan {
         found f{};
         std::array<int, source::value.parts.size()> scratch{};
         f.broken = settled.broken;
-        if (!f.broken) f.broken = plan::resolve(source::value, settled.ids, Model::config.layers, scratch, f.list, f.count);
+        if (!f.broken) f.broken = plan::resolve(source::value, settled.ids, Devices::available, Model::config.layers, scratch, f.list, f.count);
         if (f.broken) f.count = 0;
         return f;
     }
@@ -196,6 +198,7 @@ template <class Model, class Source>
 struct graph_members {
     using model = Model;
     using facts = detail::facts<Model, Source>;
+    using devices = typename Source::devices;  ///< the policies that its stages name
     static constexpr bool lawful = facts::lawful;
 
     /// Bytes, operations and messages as constants. `stored` is the checkpoint's element type, for what keeps it.
@@ -221,36 +224,35 @@ struct graph : detail::graph_members<Model, detail::from_types<Model, Stages...>
     static_assert(sizeof(typename detail::judge<detail::from_types<Model, Stages...>::verdict>::verdict) != 0);
 };
 
-/// The same, with the stages written as a plan; devices without a kind are the CPU backend's.
-template <class Model, plan::spelled Text>
-struct planned : detail::graph_members<Model, detail::from_plan<Model, detail::literal_source<Text>>> {
-    static_assert(sizeof(typename detail::judge<detail::from_plan<Model, detail::literal_source<Text>>::verdict>::verdict) != 0);
+/// The same, with the stages written as a plan; `Devices` are the backends that it may name, the first that of devices without a kind.
+template <class Model, plan::spelled Text, class Devices = device::backends<device::cpu>>
+struct planned : detail::graph_members<Model, detail::from_plan<Model, detail::literal_source<Text>, Devices>> {
+    static_assert(sizeof(typename detail::judge<detail::from_plan<Model, detail::literal_source<Text>, Devices>::verdict>::verdict) != 0);
 };
+
+namespace detail {
+template <class Model, class Build>
+using built_plan = from_plan<Model, built_source<Build>, device::backends<device::cpu>>;
+}  // namespace detail
 
 /// The same, with one device for every layer, in layer order; neighbours on one device are one stage.
 template <class Model, int... Owners>
-struct owned : detail::graph_members<Model, detail::from_plan<Model, detail::built_source<detail::by_owners<Owners...>>>> {
-    static_assert(
-        sizeof(typename detail::judge<detail::from_plan<Model, detail::built_source<detail::by_owners<Owners...>>>::verdict>::verdict) !=
-        0);
+struct owned : detail::graph_members<Model, detail::built_plan<Model, detail::by_owners<Owners...>>> {
+    static_assert(sizeof(typename detail::judge<detail::built_plan<Model, detail::by_owners<Owners...>>::verdict>::verdict) != 0);
 };
 
 /// The same, as an even pipeline: stage s is on device s and begins at layer floor(s layers / stages).
 template <class Model, int Stages>
-struct pipelined
-    : detail::graph_members<Model, detail::from_plan<Model, detail::built_source<detail::evenly<Model::config.layers, Stages>>>> {
-    static_assert(sizeof(typename detail::judge<
-                         detail::from_plan<Model, detail::built_source<detail::evenly<Model::config.layers, Stages>>>::verdict>::verdict) !=
+struct pipelined : detail::graph_members<Model, detail::built_plan<Model, detail::evenly<Model::config.layers, Stages>>> {
+    static_assert(sizeof(typename detail::judge<detail::built_plan<Model, detail::evenly<Model::config.layers, Stages>>::verdict>::verdict) !=
                   0);
 };
 
 /// The same, as a pipeline whose second and later stages begin at the layers `Cuts`.
 template <class Model, int... Cuts>
-struct pipelined_at
-    : detail::graph_members<Model, detail::from_plan<Model, detail::built_source<detail::by_cuts<Model::config.layers, Cuts...>>>> {
-    static_assert(
-        sizeof(typename detail::judge<
-               detail::from_plan<Model, detail::built_source<detail::by_cuts<Model::config.layers, Cuts...>>>::verdict>::verdict) != 0);
+struct pipelined_at : detail::graph_members<Model, detail::built_plan<Model, detail::by_cuts<Model::config.layers, Cuts...>>> {
+    static_assert(sizeof(typename detail::judge<detail::built_plan<Model, detail::by_cuts<Model::config.layers, Cuts...>>::verdict>::verdict) !=
+                  0);
 };
 
 /// A graph: `graph<...>`, `planned<...>`, or a struct derived from one.

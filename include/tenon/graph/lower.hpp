@@ -32,6 +32,8 @@ enum class role : std::uint8_t {
     k_bias,
     v_bias,
     o_bias,
+    q_norm,
+    k_norm,
     post_norm,
     gate,
     up,
@@ -187,6 +189,10 @@ private:
         project(role::q, role::q_bias, a.qkv_bias, Q, H, granule_of(H), by_heads, D);
         project(role::k, role::k_bias, a.qkv_bias, K, H, granule_of(H), by_kv, D);
         project(role::v, role::v_bias, a.qkv_bias, K, H, granule_of(H), by_kv, D);
+        if (a.qk_norm) {
+            then(op::norm, weigh(role::q_norm, D, 1, 1, cut::whole), Q);
+            then(op::norm, weigh(role::k_norm, D, 1, 1, cut::whole), K);
+        }
         then(op::attend, -1, Q + 2 * K);
         project_back(role::o, role::o_bias, a.output_bias, Q, D, D);
         then(op::norm, weigh(role::post_norm, H, 1, 1, cut::whole), H);

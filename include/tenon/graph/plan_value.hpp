@@ -94,13 +94,14 @@ template <class Lazy>
 class basic_dynamic_graph {
 public:
     /// Checks the plan against the model and lowers it. Throws graph_error, before anything is read or built.
-    basic_dynamic_graph(model_config const& config, plan::view p, device_kind loader = device_kind::cpu)
+    /// `available` are the backends that the plan may name, the first being the one of devices without a kind.
+    basic_dynamic_graph(model_config const& config, plan::view p, std::span<device::traits const> available = device::backends<device::cpu>::available)
         : config_(config), devices_(p.devices.size()) {
-        detail::require(plan::settle_devices(p, loader, devices_));
+        detail::require(plan::settle_devices(p, available[0].kind, devices_));
         detail::deferred<Lazy, std::vector<int>> scratch(p.parts.size());
         stages_.resize(plan::most_stages(p.parts.size()));
         std::size_t count = 0;
-        detail::require(plan::resolve(p, devices_, config_.layers, scratch, stages_, count));
+        detail::require(plan::resolve(p, devices_, available, config_.layers, scratch, stages_, count));
         stages_.resize(count);
         detail::require(validate(config_, stages_));
         lower(config_, stages_, *this);

@@ -14,8 +14,8 @@ namespace tenon::inline v0::plan {
 constexpr std::size_t most_stages(std::size_t parts) { return 2 * parts + 1; }
 
 namespace detail {
-constexpr bool begins_with(view p, part const& q, device_id first) {
-    return p.devices[static_cast<std::size_t>(q.first_device)].index == first.index;
+constexpr bool begins_with(std::span<device_id const> devices, part const& q, device_id first) {
+    return devices[static_cast<std::size_t>(q.first_device)] == first;
 }
 
 /// Indices of the parts in layer order, by insertion: plans are short, and <algorithm> is not.
@@ -55,19 +55,22 @@ constexpr violation settle_devices(view p, device_kind loader, std::span<device_
     return {};
 }
 
-/// Writes the stages of a plan in layer order; `devices` are settled and outlive the stages. `count` says how many.
-constexpr violation resolve(view p, std::span<device_id const> devices, int layers, std::span<int> scratch, std::span<stage_traits> out,
-                            std::size_t& count) {
+/// Writes the stages of a plan in layer order; `devices` are settled and outlive the stages. `count` says how many. A stage on a
+/// backend that is not `available` allows no rank.
+constexpr violation resolve(view p, std::span<device_id const> devices, std::span<device::traits const> available, int layers,
+                            std::span<int> scratch, std::span<stage_traits> out, std::size_t& count) {
     if (p.owners != 0 && p.owners != layers)
         return {law::owners_name_every_layer, 0, {quantity::layers, layers}, {quantity::owners, p.owners}, only(layers)};
     detail::order(p.parts, scratch);
-    device_id const first = p.devices[0];
+    device_id const first = devices[0];
     bool fills_gaps = true;
-    for (part const& q : p.parts) fills_gaps = fills_gaps && detail::begins_with(p, q, first);
+    for (part const& q : p.parts) fills_gaps = fills_gaps && detail::begins_with(devices, q, first);
     int next = 0;
     count = 0;
     auto const put = [&](int from, int to, std::span<device_id const> on, rules cuts) {
-        out[count++] = {from, to, on, cuts, {}, most_ranks_of(on[0].kind)};
+        stage_traits& s = out[count++] = {from, to, on, cuts, {}, 0};
+        for (device::traits const& t : available)
+            if (t.kind == on[0].kind && s.most_ranks == 0) s.most_ranks = t.most_ranks, s.canonical = t.canonical;
     };
     auto const fill = [&](int before, int position) -> violation {
         if (next >= before) return {};

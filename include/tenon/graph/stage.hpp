@@ -22,6 +22,7 @@ struct stage_traits {
     rules cuts{.by_default = true};
     boundary_traits crossing{};
     int most_ranks = most_ranks_of_a_stage;  ///< what the backend allows; 0: the program has no such backend
+    bool canonical = true;                   ///< the backend follows the canonical arithmetic to the bit
 
     constexpr int ranks() const { return static_cast<int>(devices.size()); }
     constexpr int layer_count() const { return last_layer - first_layer + 1; }
@@ -91,7 +92,8 @@ struct stage {
     using boundary_policy = typename decltype(detail::pick<detail::is_boundary, boundary::residual<>, Policies...>())::type::type;
 
     static constexpr stage_traits traits{Layers::first_layer, Layers::last_layer,        device_policy::devices,
-                                         shard_policy::cuts,  boundary_policy::crossing, device_policy::most_ranks};
+                                         shard_policy::cuts,  boundary_policy::crossing, device_policy::most_ranks,
+                                         device_policy::canonical};
 };
 
 template <class S> concept stage_type = requires {

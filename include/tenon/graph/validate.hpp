@@ -34,6 +34,7 @@ constexpr violation broken_by_shape(model_config const& c) {
         block_kind const& b = c.kinds[static_cast<std::size_t>(k)];
         for (int const extent : {b.attention.heads, b.attention.kv_heads, b.attention.head_dim, b.ffn.width})
             if (violation const v = broken_by_extent(extent)) return v;
+        if (violation const v = broken_by_extent(b.attention.window, 0)) return v;
         if (b.attention.heads > largest_extent / b.attention.head_dim)
             return {law::shape_fits, 0, {quantity::heads, b.attention.heads}, {quantity::head_dim, b.attention.head_dim}, {}};
         if (b.attention.heads % b.attention.kv_heads != 0)
@@ -117,6 +118,14 @@ constexpr violation broken_by_devices(stage_traits const& s, int position) {
     return {};
 }
 
+/// Where a backend has an arithmetic of its own, moving a cut between it and another would change bits.
+constexpr violation broken_by_arithmetic(stage_traits const& first, stage_traits const& s, int position) {
+    device_kind const a = first.devices[0].kind, b = s.devices[0].kind;
+    if (a == b || (first.canonical && s.canonical)) return {};
+    return {law::stages_share_arithmetic, position, {quantity::kind, static_cast<int>(a)}, {quantity::kind, static_cast<int>(b)},
+            only(static_cast<int>(a))};
+}
+
 /// A seam's two sides agree when both speak this library's schema.
 constexpr violation broken_by_schema(stage_traits const& s, int position) {
     if (s.crossing.schema == boundary_schema) return {};
@@ -161,6 +170,7 @@ constexpr violation validate(model_config const& config, std::span<stage_traits 
     for (stage_traits const& s : stages) {
         if (violation const v = detail::broken_by_range(config, s, position, next)) return v;
         if (violation const v = detail::broken_by_devices(s, position)) return v;
+        if (violation const v = detail::broken_by_arithmetic(stages[0], s, position)) return v;
         if (violation const v = detail::refused_cuts(config, s, position)) return v;
         if (violation const v = detail::broken_by_schema(s, position)) return v;
         if (position > 0)

@@ -4,6 +4,7 @@
 #include <tenon/core/config.hpp>
 #include <tenon/runtime/sequence_cache.hpp>
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -17,14 +18,26 @@ struct batch_part {
     std::int64_t first_position = 0;
 };
 
+/// The angles of a batch's rows for heads of one width.
+struct rotation {
+    std::vector<float> cosines, sines;  ///< (T, D / 2)
+};
+
 /// One call: the rows of all its sequences, one after the other. Read-only while ranks run.
 struct batch {
     std::vector<batch_part> parts;
-    std::vector<token_id> tokens;       ///< (T)
-    std::vector<float> cosines, sines;  ///< (T, D / 2)
-    std::vector<int> wanted;            ///< rows whose logits are asked for, ascending
+    std::vector<token_id> tokens;                  ///< (T)
+    std::array<rotation, most_kinds> rotations{};  ///< by kind of layer; kinds of one head width share the first one's
+    std::vector<int> wanted;                       ///< rows whose logits are asked for, ascending
     int rows() const { return static_cast<int>(tokens.size()); }
 };
+
+/// Which entry of `rotations` a kind of layer uses: that of the first kind with its head width.
+constexpr std::size_t rotation_of(model_config const& c, std::size_t kind) {
+    std::size_t first = 0;
+    while (c.kinds[first].attention.head_dim != c.kinds[kind].attention.head_dim) ++first;
+    return first;
+}
 
 enum class step_kind : std::uint8_t { look_up, collect, attend, attention_join, feed, feed_join, finish, head };
 

@@ -3,12 +3,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/checkpoint/folder.hpp>
+#include <tenon/checkpoint/block_scaling.hpp>
 #include <tenon/checkpoint/inventory.hpp>
+#include <tenon/checkpoint/tensor_source.hpp>
 #include <tenon/core/error.hpp>
 #include <tenon/detail/deferred.hpp>
+#include <tenon/device/backend.hpp>
+#include <tenon/device/concept.hpp>
 #include <tenon/graph/lower.hpp>
 #include <tenon/kernel/float_environment.hpp>
-#include <tenon/kernel/kernels.hpp>
+#include <tenon/kernel/rope_frequencies.hpp>
 #include <tenon/runtime/options.hpp>
 #include <tenon/runtime/rank_program.hpp>
 #include <tenon/runtime/runtime.hpp>
@@ -35,24 +39,30 @@ class basic_engine {
     using rank_program = basic_rank_program<Lazy>;
 
 public:
-    /// `graph` outlives the engine. Headers are checked against the config before a weight is read.
-    basic_engine(graph_view graph, checkpoint::folder const& files, load_options const& options, runtime_kind kind)
-        : graph_(graph),
-          kind_(kind),
-          id_(next_id()),
-          ops_(&kernel::table_of(isa_named(options.isa))),
-          frequencies_(exact_frequencies(*graph.config)),
-          report_(checkpoint::check_inventory(files, *graph.config)) {
+    using opener = device::backend const* (*)(device_kind, std::string_view isa);
+
+    /// `graph` outlives the engine; `open` gives the backends of its devices. Headers are checked against the config before a weight
+    /// is read.
+    basic_engine(graph_view graph, checkpoint::folder const& files, checkpoint::block_scaling scaling, opener open,
+                 load_options const& options, runtime_kind kind)
+        : graph_(graph), kind_(kind), id_(next_id()), report_(checkpoint::check_inventory(files, *graph.config, scaling)) {
         kernel::flush_to_zero_guard const exact;
-        build(options.fault);
-        load(files, options);
+        for (int k = 0; k < config().kind_count; ++k) frequencies_.emplace_back(config().rope, config().kinds[static_cast<std::size_t>(k)].attention.head_dim);
+        checkpoint::tensor_source const source(files, config(), scaling);
+        build(open, options);
+        require_formats(source, options.weights);
+        load(source, options);
     }
     basic_engine(basic_engine const&) = delete;
     basic_engine& operator=(basic_engine const&) = delete;
 
     graph_view graph() const { return graph_; }
     model_config const& config() const { return *graph_.config; }
-    kernel::table const& ops() const { return *ops_; }
+    /// What the tail's root computes with; it samples too.
+    device::backend const& ops() const {
+        require_open();
+        return stages_.back()->members[0]->ops();
+    }
     checkpoint::inventory_report const& report() const { return report_; }
     int ranks() const { return static_cast<int>(ranks_.size()); }
     std::int64_t weight_bytes(int rank) const {
@@ -79,15 +89,16 @@ public:
         basic_engine const& of_;
     };
 
-    state make_state(std::int64_t positions) {
+    state make_state(std::int64_t positions, growth room) {
         lease const held(*this);
-        return make_state(held, positions);
+        return make_state(held, positions, room);
     }
-    state make_state(lease const&, std::int64_t positions) {
+    state make_state(lease const&, std::int64_t positions, growth room) {
         require_open();
         if (positions < 0 || positions > config().max_positions) refuse_positions(positions);
         auto s = std::make_unique<sequence>();
         s->owner = id_;
+        s->room = room == growth::fixed ? positions : config().max_positions;
         for (auto const& r : ranks_) {
             s->caches.push_back(r->new_cache());
             s->caches.back().reserve(positions);
@@ -112,6 +123,10 @@ public:
                 refuse("feed_has_tokens", "state " + std::to_string(i) + " of the batch gets no token; 1 or more would do");
             std::int64_t const after = s->length() + static_cast<std::int64_t>(feeds[i].tokens.size());
             if (after > config().max_positions) refuse_positions(after);
+            if (after > s->sequence_->room)
+                refuse("state_has_room", "state " + std::to_string(i) + " of the batch would hold " + std::to_string(after) +
+                                             " positions and was made with fixed room for " + std::to_string(s->sequence_->room) +
+                                             "; growth::grows would do");
             for (token_id const id : feeds[i].tokens)
                 if (id < 0 || id >= config().vocab)
                     refuse("token_is_in_vocabulary",
@@ -158,7 +173,8 @@ public:
             parameter p{w.name, dtype::f32, w.shape, {}};
             for (auto const& r : ranks_)
                 for (held_tensor const& h : r->weights().held())
-                    if (h.of->what == w.what && h.layer == w.layer) put_back(p, h);
+                    for (auto const& part : w.parts)
+                        if (h.of->what == part.what && h.layer == w.layer) put_back(p, h, part.first_row, r->ops());
             all.push_back(std::move(p));
         }
         return all;
@@ -182,10 +198,6 @@ private:
         static std::atomic<std::uint64_t> count{0};
         return ++count;
     }
-    static kernel::rope_frequencies exact_frequencies(model_config const& c) {
-        kernel::flush_to_zero_guard const exact;
-        return {c.rope, c.kinds[0].attention.head_dim};
-    }
     rank_program const& at(int rank) const {
         require_open();
         if (rank < 0 || rank >= ranks()) refuse("rank_exists", "rank " + std::to_string(rank) + " of " + std::to_string(ranks()));
@@ -199,15 +211,18 @@ private:
                std::to_string(positions) + " positions; the model has " + std::to_string(config().max_positions));
     }
 
-    void build(testing::fault fault) {
+    void build(opener open, load_options const& options) {
         int rank = 0;
         for (std::size_t s = 0; s < graph_.stages.size(); ++s) {
+            device_kind const on = graph_.stages[s].devices[0].kind;
+            device::backend const* const backend = open(on, options.isa);
+            if (backend == nullptr) refuse("device_is_available", "no backend for " + std::string(name_of(on)) + " in this program");
             stages_.push_back(std::make_unique<group>(graph_.stages[s].ranks()));
             group& g = *stages_.back();
             for (int m = 0; m < graph_.stages[s].ranks(); ++m, ++rank) {
-                ranks_.push_back(std::make_unique<rank_program>(graph_, static_cast<int>(s), m, rank, *ops_, fault));
+                ranks_.push_back(std::make_unique<rank_program>(graph_, static_cast<int>(s), m, rank, *backend, options.fault));
                 g.members.push_back(ranks_.back().get());
-                g.workers.push_back(worker_of(graph_.stages[s].devices[static_cast<std::size_t>(m)].index));
+                g.workers.push_back(worker_of(graph_.stages[s].devices[static_cast<std::size_t>(m)]));
             }
             for (rank_program* r : g.members) r->meet(g.members);
             g.steps = g.members[0]->steps();
@@ -215,7 +230,7 @@ private:
         if (kind_ == runtime_kind::threads) team_ = std::make_unique<thread_team>(static_cast<int>(devices_.size()));
     }
 
-    int worker_of(int device) {
+    int worker_of(device_id device) {
         for (std::size_t w = 0; w < devices_.size(); ++w)
             if (devices_[w] == device) return static_cast<int>(w);
         devices_.push_back(device);
@@ -223,20 +238,36 @@ private:
     }
 
     /// What a rank will hold of a tensor, over all layers of its stage: the file's element type decides, tensor by tensor.
-    std::int64_t bytes_to_hold(tensor const& t, int member, checkpoint::folder const& files, weights format) const {
+    std::int64_t bytes_to_hold(tensor const& t, int member, checkpoint::tensor_source const& source, weights format) const {
         stage_traits const& s = graph_.stages[static_cast<std::size_t>(t.stage)];
         bool const of_layers = t.what != role::embed && t.what != role::final_norm && t.what != role::head;
         std::int64_t sum = 0;
         for (int l = of_layers ? s.first_layer : 0; l <= (of_layers ? s.last_layer : 0); ++l)
             if (!of_layers || config().kind_of[static_cast<std::size_t>(l)] == t.kind) {
-                dtype const stored = files.find(checkpoint::name_of(t.what, l, config().tied))->type;
+                dtype const stored = source.held_type(t.what, l);
                 sum += std::int64_t{t.rows_of(member).size()} * t.columns_of(member).size() * held_bytes(t, format, stored, config().tied);
             }
         return sum;
     }
 
+    /// Refuses, before a weight is read, a matrix in a format that the backend of its stage cannot hold.
+    void require_formats(checkpoint::tensor_source const& source, weights format) const {
+        for (tensor const& t : graph_.ir.tensors) {
+            stage_traits const& s = graph_.stages[static_cast<std::size_t>(t.stage)];
+            bool const of_layers = t.what != role::embed && t.what != role::final_norm && t.what != role::head;
+            for (int l = of_layers ? s.first_layer : 0; t.is_matrix() && l <= (of_layers ? s.last_layer : 0); ++l) {
+                if (of_layers && config().kind_of[static_cast<std::size_t>(l)] != t.kind) continue;
+                bool const narrow = held_bytes(t, format, source.held_type(t.what, l), config().tied) == 2;
+                device::backend const& on = stages_[static_cast<std::size_t>(t.stage)]->members[0]->ops();
+                if (!on.holds(narrow ? kernel::panel_format::bf16 : kernel::panel_format::f32))
+                    refuse("device_holds_format", std::string(on.name()) + " does not hold " + source.name_of(t.what, l) + " in " +
+                                                      (narrow ? "bf16; weights::f32 would do" : "f32; weights::bf16 would do"));
+            }
+        }
+    }
+
     /// Every worker loads the slices of its own ranks.
-    void load(checkpoint::folder const& files, load_options const& options) {
+    void load(checkpoint::tensor_source const& source, load_options const& options) {
         struct forwarder final : load_observer {
             load_observer* to = nullptr;
             std::int64_t done = 0, total = 0;
@@ -250,21 +281,21 @@ private:
         progress.to = options.observer;
         for (tensor const& t : graph_.ir.tensors)
             for (int m = 0; m < t.ranks; ++m)
-                if (!(t.what == role::head && config().tied && t.stage == 0)) progress.total += bytes_to_hold(t, m, files, options.weights);
+                if (!(t.what == role::head && config().tied && t.stage == 0)) progress.total += bytes_to_hold(t, m, source, options.weights);
         struct loading final : thread_team::job {
             basic_engine* self = nullptr;
-            checkpoint::folder const* files = nullptr;
+            checkpoint::tensor_source const* source = nullptr;
             load_options const* options = nullptr;
             load_observer* observer = nullptr;
             void run(int worker) override {
                 for (std::size_t s = 0; s < self->stages_.size(); ++s)
                     for (std::size_t m = 0; m < self->stages_[s]->members.size(); ++m)
                         if (worker < 0 || self->stages_[s]->workers[m] == worker)
-                            self->stages_[s]->members[m]->load(self->graph_, static_cast<int>(s), *files, options->weights, observer);
+                            self->stages_[s]->members[m]->load(self->graph_, static_cast<int>(s), *source, options->weights, observer);
             }
         } job;
         job.self = this;
-        job.files = &files;
+        job.source = &source;
         job.options = &options;
         job.observer = options.observer != nullptr ? &progress : nullptr;
         if (team_)
@@ -290,19 +321,22 @@ private:
             batch_.tokens.insert(batch_.tokens.end(), f.tokens.begin(), f.tokens.end());
             for (int row = which == rows_wanted::all ? 0 : count - 1; row < count; ++row) batch_.wanted.push_back(first + row);
         }
-        auto const half = static_cast<std::size_t>(config().kinds[0].attention.head_dim / 2), rows = batch_.tokens.size();
-        batch_.cosines.resize(rows * half);
-        batch_.sines.resize(rows * half);
-        {
-            kernel::flush_to_zero_guard const exact;
-            for (batch_part const& p : batch_.parts)
-                for (int t = 0; t < p.rows; ++t) {
-                    std::size_t const at = static_cast<std::size_t>(p.first_row + t) * half;
-                    frequencies_.row(p.first_position + t, batch_.cosines.data() + at, batch_.sines.data() + at);
-                }
-        }
+        for (std::size_t k = 0; k < frequencies_.size(); ++k)
+            if (rotation_of(config(), k) == k) rotate(batch_.rotations[k], frequencies_[k], config().kinds[k].attention.head_dim / 2);
         logits_.reserve(batch_.wanted.size() * static_cast<std::size_t>(config().vocab));
         for (auto const& r : ranks_) r->reserve(batch_);
+    }
+
+    void rotate(rotation& r, kernel::rope_frequencies const& frequencies, int pairs) {
+        auto const half = static_cast<std::size_t>(pairs);
+        r.cosines.resize(batch_.tokens.size() * half);
+        r.sines.resize(batch_.tokens.size() * half);
+        kernel::flush_to_zero_guard const exact;
+        for (batch_part const& p : batch_.parts)
+            for (int t = 0; t < p.rows; ++t) {
+                std::size_t const at = static_cast<std::size_t>(p.first_row + t) * half;
+                frequencies.row(p.first_position + t, r.cosines.data() + at, r.sines.data() + at);
+            }
     }
 
     void run() {
@@ -356,16 +390,17 @@ private:
         }
     }
 
-    static void put_back(parameter& p, held_tensor const& h) {
+    /// Writes a slice into its tensor; `first_row` is where its role begins there.
+    static void put_back(parameter& p, held_tensor const& h, std::int64_t first_row, device::backend const& ops) {
         std::int64_t elements = 1;
         for (std::int64_t const extent : p.shape) elements *= extent;
         int const size = bytes_of(h.type);
         p.type = h.type;
         p.data.resize(static_cast<std::size_t>(elements * size));
         std::int64_t const columns = h.matrix.data != nullptr ? p.shape[1] : 1;
-        std::byte* const to = p.data.data() + (h.rows.begin * columns + h.columns.begin) * size;
+        std::byte* const to = p.data.data() + ((first_row + h.rows.begin) * columns + h.columns.begin) * size;
         if (h.matrix.data != nullptr)
-            kernel::unpack(to, static_cast<std::ptrdiff_t>(columns * size), h.matrix, 0, h.matrix.rows);
+            ops.unpack(to, static_cast<std::ptrdiff_t>(columns * size), h.matrix, 0, h.matrix.rows);
         else
             std::memcpy(to, h.vector, static_cast<std::size_t>(h.rows.size()) * sizeof(float));
     }
@@ -383,10 +418,9 @@ private:
     graph_view graph_;
     runtime_kind kind_;
     std::uint64_t id_;
-    kernel::table const* ops_;
-    kernel::rope_frequencies frequencies_;
+    deferred<Lazy, std::vector<kernel::rope_frequencies>> frequencies_;  ///< by kind of layer
     checkpoint::inventory_report report_;
-    deferred<Lazy, std::vector<int>> devices_;  ///< one a worker, in order of first appearance
+    deferred<Lazy, std::vector<device_id>> devices_;  ///< one a worker, in order of first appearance
     std::vector<std::unique_ptr<rank_program>> ranks_;
     deferred<Lazy, std::vector<std::unique_ptr<group>>> stages_;
     deferred<Lazy, batch> batch_;

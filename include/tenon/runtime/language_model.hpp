@@ -52,15 +52,15 @@ using language_model = basic_language_model<>;  // a template for the same reaso
 template <class Lazy>
 class basic_language_model {
 public:
-    /// An empty sequence with room for `positions`; it grows when it needs more, up to the model's positions.
-    state make_state(std::int64_t positions = 0) { return live().make_state(positions); }
+    /// An empty sequence with room for `positions`. Where it needs more it grows, up to the model's positions, or refuses, as `room` says.
+    state make_state(std::int64_t positions = 0, growth room = growth::grows) { return live().make_state(positions, room); }
 
     /// Feeds any set of states any number of new tokens each. Every row has the bits that it would have alone.
     ///
     ///   returns  (rows, V)  the last row of every state, or all of them; valid until the next call
     ///
     /// Throws before anything runs: `state_is_alive`, `state_belongs_to_the_model`, `batch_names_a_state_once`, `feed_has_tokens`,
-    /// `token_is_in_vocabulary`, `positions_fit_the_model`, `model_is_open`, `model_serves_one_call`.
+    /// `token_is_in_vocabulary`, `positions_fit_the_model`, `state_has_room`, `model_is_open`, `model_serves_one_call`.
     std::span<float const> forward(std::span<feed const> feeds, rows_wanted which = rows_wanted::last) {
         return live().forward(feeds, which);
     }
@@ -101,7 +101,7 @@ public:
     census counts() const { return live().take_census(); }
     graph_view graph() const { return live().graph(); }
     model_config const& config() const { return live().config(); }
-    std::string_view isa() const { return kernel::name_of(live().ops().which); }
+    std::string_view isa() const { return live().ops().isa(); }
     int ranks() const { return live().ranks(); }
     /// Bytes of weights that a rank holds, without padding.
     std::int64_t weight_bytes(rank_index r) const { return live().weight_bytes(r.value); }
@@ -158,7 +158,7 @@ public:
         result_.ids.assign(prompts.begin(), prompts.end());
         if (options.max_new_tokens == 0 && options.observer == nullptr) return;
         for (auto const& ids : result_.ids)
-            lines_.push_back({engine_.make_state(held_, static_cast<std::int64_t>(ids.size()) + std::max(options.max_new_tokens - 1, 0)),
+            lines_.push_back({engine_.make_state(held_, static_cast<std::int64_t>(ids.size()) + std::max(options.max_new_tokens - 1, 0), growth::grows),
                               ids.size(), 0, false});
     }
 

@@ -3,13 +3,11 @@
 #pragma once
 #include <tenon/core/dtype.hpp>
 #include <tenon/core/error.hpp>
-#include <tenon/kernel/isa.hpp>
 #include <tenon/runtime/fault.hpp>
 #include <tenon/runtime/rank_weights.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,7 +17,7 @@ namespace tenon::inline v0 {
 /// How a checkpoint is loaded.
 struct load_options {
     tenon::v0::weights weights = tenon::v0::weights::stored;  ///< format of projections and of an untied head
-    std::string_view isa = "auto";                ///< auto | portable | avx2 | avx512 | neon; the environment's TENON_ISA where `auto`
+    std::string_view isa = "auto";                ///< of device::cpu: auto | portable | avx2 | avx512 | neon; TENON_ISA where `auto`
     load_observer* observer = nullptr;            ///< told of every slice loaded
     testing::fault fault = testing::fault::none;  ///< for tests alone
 };
@@ -34,18 +32,5 @@ struct parameter {
     std::vector<std::int64_t> shape;
     std::vector<std::byte> data;
 };
-
-namespace detail {
-inline kernel::isa isa_named(std::string_view name) {
-    if (name == "auto" || name.empty()) {
-        char const* const forced = std::getenv("TENON_ISA");
-        if (forced == nullptr || *forced == '\0' || std::string_view(forced) == "auto") return kernel::best_isa();
-        return isa_named(forced);
-    }
-    for (kernel::isa i : {kernel::isa::portable, kernel::isa::avx2, kernel::isa::avx512, kernel::isa::neon})
-        if (kernel::name_of(i) == name) return i;
-    refuse("isa_is_known", "instruction set " + std::string(name) + " is unknown; auto, portable, avx2, avx512 or neon would do");
-}
-}  // namespace detail
 
 }  // namespace tenon::inline v0

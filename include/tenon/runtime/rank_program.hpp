@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/core/config.hpp>
+#include <tenon/device/backend.hpp>
 #include <tenon/graph/lower.hpp>
-#include <tenon/kernel/kernels.hpp>
 #include <tenon/runtime/batch.hpp>
 #include <tenon/runtime/buffer.hpp>
 #include <tenon/runtime/census.hpp>
@@ -30,7 +30,7 @@ class basic_rank_program {
     using rank_weights = basic_rank_weights<Lazy>;
 
 public:
-    basic_rank_program(graph_view graph, int stage, int member, int rank, kernel::table const& ops, testing::fault fault)
+    basic_rank_program(graph_view graph, int stage, int member, int rank, device::backend const& ops, testing::fault fault)
         : config_(graph.config),
           stage_(graph.stages[static_cast<std::size_t>(stage)]),
           ops_(&ops),
@@ -42,8 +42,8 @@ public:
           join_(effective(stage_.cuts, ranks_).tensor_join),
           shifted_(stage > 0 && fault == testing::fault::shifted_seam) {}
 
-    void load(graph_view graph, int stage, checkpoint::folder const& files, weights format, load_observer* observer) {
-        weights_.load(graph, stage, member_, files, format, observer, fault_);
+    void load(graph_view graph, int stage, checkpoint::tensor_source const& source, weights format, load_observer* observer) {
+        weights_.load(graph, stage, member_, source, *ops_, format, observer, fault_);
     }
     void meet(std::span<basic_rank_program* const> group) { group_ = group; }  ///< peers in rank order, itself included
 
@@ -57,9 +57,12 @@ public:
     int rank() const { return rank_; }
     share vocabulary() const { return is_cut_ ? share_of(config_->vocab, member_, ranks_) : share{0, config_->vocab}; }
 
+    device::backend const& ops() const { return *ops_; }
+
     sequence_cache new_cache() const {
-        grouped_attention const& a = config_->kinds[0].attention;
-        return {stage_.layer_count(), kv_heads_of(a), a.head_dim};
+        std::vector<cache_shape> layers;
+        for (int l = 0; l < stage_.layer_count(); ++l) layers.push_back({kv_heads_of(kind(l).attention), kind(l).attention.head_dim});
+        return sequence_cache(std::move(layers));
     }
 
     /// The steps of this rank's stage, the same for every member.
@@ -83,7 +86,7 @@ public:
     /// Room for a batch; called by one thread before any rank runs, so that nothing in a step can fail.
     void reserve(batch const& b) {
         auto const T = static_cast<std::size_t>(b.rows()), H = static_cast<std::size_t>(config_->hidden);
-        std::size_t wide = H, narrow = 0, ffn = 0, kv = 0;
+        std::size_t wide = H, narrow = 0, ffn = 0, kv = 0, attention = 0;
         for (int k = 0; k < config_->kind_count; ++k) {
             block_kind const& kind = config_->kinds[static_cast<std::size_t>(k)];
             grouped_attention const& a = kind.attention;
@@ -91,6 +94,7 @@ public:
             wide = largest(wide, largest(all, width));
             narrow = largest(narrow, all / static_cast<std::size_t>(ranks_));
             kv = largest(kv, static_cast<std::size_t>(kv_heads_of(a) * a.head_dim));
+            attention = largest(attention, ops_->attention_scratch_floats(a.head_dim));
             ffn = largest(ffn, static_cast<std::size_t>(is_cut_ ? share_of(kind.ffn.width, member_, ranks_).size() : kind.ffn.width));
         }
         residual_.reserve(T * H);
@@ -107,8 +111,7 @@ public:
             partial_.reserve(T * H);
         }
         if (is_tail()) logits_.reserve(b.wanted.size() * static_cast<std::size_t>(vocabulary().size()));
-        scratch_.reserve(kernel::matmul_scratch_floats(b.rows(), static_cast<int>(wide)) +
-                         kernel::attention_scratch_floats(config_->kinds[0].attention.head_dim));
+        scratch_.reserve(largest(ops_->multiply_scratch_floats(b.rows(), static_cast<int>(wide)), attention));
     }
 
     /// Takes the residual stream that the root of the stage before has left.
@@ -124,7 +127,7 @@ public:
             case step_kind::look_up: return look_up(b);
             case step_kind::collect: return collect(b);
             case step_kind::attend: return attend(s.layer, b);
-            case step_kind::attention_join: return join_product(role::o, role::o_bias, s.layer, attended_, query_width(), b);
+            case step_kind::attention_join: return join_product(role::o, role::o_bias, s.layer, attended_, query_width(s.layer), b);
             case step_kind::feed: return feed(s.layer, b);
             case step_kind::feed_join: return join_product(role::down, role::down_bias, s.layer, gate_, kind(s.layer).ffn.width, b);
             case step_kind::finish: return add_pieces(b);
@@ -137,7 +140,7 @@ private:
     block_kind const& kind(int layer) const { return config_->layer(stage_.first_layer + layer); }
     layer_weights const& layer_at(int layer) const { return weights_.layer(stage_.first_layer + layer); }
     int kv_heads_of(grouped_attention const& a) const { return is_cut_ ? kv_share_of(a.kv_heads, member_, ranks_).size() : a.kv_heads; }
-    int query_width() const { return config_->kinds[0].attention.heads * config_->kinds[0].attention.head_dim; }
+    int query_width(int layer) const { return kind(layer).attention.heads * kind(layer).attention.head_dim; }
     bool idle() const { return fault_ == testing::fault::idle_rank && is_cut_ && member_ == ranks_ - 1; }
     bool dropped(int peer) const { return fault_ == testing::fault::dropped_peer && is_cut_ && peer == ranks_ - 1; }
     void count_read(std::int64_t bytes) {
@@ -148,7 +151,7 @@ private:
     void multiply(float* y, std::ptrdiff_t y_stride, kernel::packed_matrix const& w, float const* bias, float const* x,
                   std::ptrdiff_t x_stride, int rows) {
         if (idle()) return;
-        ops_->matmul(y, y_stride, w, x, x_stride, rows, 0, kernel::panels(w.rows), scratch_.data());
+        ops_->multiply(y, y_stride, w, x, x_stride, rows, scratch_.data());
         if (bias != nullptr) ops_->add_bias(y, y_stride, bias, w.rows, rows);
         ++census_.products;
     }
@@ -165,10 +168,10 @@ private:
             if (id < own.begin || id >= own.end) continue;
             float* const row = out + t * H;
             if (table.format == kernel::panel_format::f32) {
-                kernel::unpack(row, 0, table, id - own.begin, 1);
+                ops_->unpack(row, 0, table, id - own.begin, 1);
             } else {
                 auto* const halves = reinterpret_cast<std::byte*>(row) + 2 * H;  // read into the row's upper half, widened from its start
-                kernel::unpack(halves, 0, table, id - own.begin, 1);
+                ops_->unpack(halves, 0, table, id - own.begin, 1);
                 for (std::ptrdiff_t i = 0; i < H; ++i) {
                     std::uint16_t half = 0;
                     std::memcpy(&half, halves + 2 * i, 2);
@@ -198,15 +201,21 @@ private:
         multiply(query_.data(), Q, w.matrix(role::q), w.vector(role::q_bias), normed_.data(), H, T);
         multiply(key_.data(), K, w.matrix(role::k), w.vector(role::k_bias), normed_.data(), H, T);
         multiply(value_.data(), K, w.matrix(role::v), w.vector(role::v_bias), normed_.data(), H, T);
-        ops_->rope(query_.data(), Q, T, heads, D, b.cosines.data(), b.sines.data());
-        ops_->rope(key_.data(), K, T, kv_heads, D, b.cosines.data(), b.sines.data());
+        auto const epsilon = static_cast<float>(config_->rms_epsilon);
+        if (a.qk_norm) {  // head by head: rows of D
+            ops_->rms_norm(query_.data(), D, query_.data(), D, w.vector(role::q_norm), D, epsilon, T * heads);
+            ops_->rms_norm(key_.data(), D, key_.data(), D, w.vector(role::k_norm), D, epsilon, T * kv_heads);
+        }
+        rotation const& angles = b.rotations[rotation_of(*config_, config_->kind_of[static_cast<std::size_t>(stage_.first_layer + layer)])];
+        ops_->rope(query_.data(), Q, T, heads, D, angles.cosines.data(), angles.sines.data());
+        ops_->rope(key_.data(), K, T, kv_heads, D, angles.cosines.data(), angles.sines.data());
         double const root = __builtin_sqrt(static_cast<double>(D));
         for (batch_part const& p : b.parts) {
             sequence_cache& cache = p.caches[static_cast<std::size_t>(rank_)];
             std::ptrdiff_t const row = p.first_row;
             bool const stale = fault_ == testing::fault::stale_kv_row && p.first_position > 0 && p.rows == 1;
             if (!stale)
-                kernel::store_kv(cache.keys(layer), cache.values(layer), cache.head_stride(), kv_heads, D, p.first_position, p.rows,
+                kernel::store_kv(cache.keys(layer), cache.values(layer), cache.head_stride(layer), kv_heads, D, p.first_position, p.rows,
                                  key_.data() + row * K, value_.data() + row * K, K);
             ops_->attention({.q = query_.data() + row * Q,
                              .q_stride = Q,
@@ -214,13 +223,13 @@ private:
                              .out_stride = Q,
                              .keys = cache.keys(layer),
                              .values = cache.values(layer),
-                             .kv_head_stride = cache.head_stride(),
+                             .kv_head_stride = cache.head_stride(layer),
                              .rows = p.rows,
                              .heads = heads,
                              .kv_heads = kv_heads,
                              .head_dim = D,
                              .first_position = p.first_position,
-                             .window = 0,
+                             .window = a.window,
                              .scale = static_cast<float>(1.0 / root),
                              .scratch = scratch_.data()});
         }
@@ -244,7 +253,7 @@ private:
         int const H = config_->hidden;
         if (!is_cut_) {
             multiply(piece_.data(), H, w.matrix(what), w.vector(bias), x, width, rows);
-            ops_->add(residual_.data(), piece_.data(), static_cast<std::size_t>(rows) * static_cast<std::size_t>(H));
+            ops_->add(residual_.data(), residual_.data(), piece_.data(), static_cast<std::size_t>(rows) * static_cast<std::size_t>(H));
         } else if (join_ == join_kind::reduce) {
             multiply(partial_.data(), H, w.matrix(what), nullptr, x, width, rows);
         }
@@ -257,9 +266,9 @@ private:
         int const T = b.rows();
         if (join_ == join_kind::gather) {
             for (int p = 0; p < ranks_; ++p) {
-                share const columns = part_of(what, width, p);
+                share const columns = part_of(what, layer, width, p);
                 copy_columns(whole_.data(), width, columns,
-                             (peer(exchanged(p, columns.size(), part_of(what, width, partner(p)).size())).*input).data(), T, p);
+                             (peer(exchanged(p, columns.size(), part_of(what, layer, width, partner(p)).size())).*input).data(), T, p);
             }
             ++census_.gathers;
             multiply(piece_.data(), own.size(), w.matrix(what), w.vector(bias), whole_.data(), width, T);
@@ -282,18 +291,18 @@ private:
         if (fault_ == testing::fault::wrong_join_order || fault_ == testing::fault::dropped_peer) {
             std::memcpy(out, part(0), n * sizeof(float));
             for (int p = 1; p < ranks_; ++p)
-                if (!dropped(p)) ops_->add_pair(out, out, part(p), n);
+                if (!dropped(p)) ops_->add(out, out, part(p), n);
             return;
         }
         // Pairs, then pairs of pairs: level k of the stack holds the sum of 2^k ranks. `whole_` is free under `reduce`.
         int depth = 0;
         for (int p = 0; p < ranks_; p += 2) {
             float* sum = whole_.data() + static_cast<std::ptrdiff_t>(depth) * count;
-            ops_->add_pair(sum, part(p), part(p + 1), n);
+            ops_->add(sum, part(p), part(p + 1), n);
             for (int done = p / 2; (done & 1) != 0; done >>= 1) {
                 --depth;
                 float* const lower = whole_.data() + static_cast<std::ptrdiff_t>(depth) * count;
-                ops_->add_pair(lower, lower, sum, n);
+                ops_->add(lower, lower, sum, n);
                 sum = lower;
             }
             ++depth;
@@ -310,8 +319,10 @@ private:
             if (dropped(p)) continue;
             float const* const piece =
                 peer(exchanged(p, columns.size(), share_of(config_->hidden, partner(p), ranks_).size())).piece_.data();
-            for (std::ptrdiff_t t = 0; t < T; ++t)
-                ops_->add(residual_.data() + t * H + columns.begin, piece + t * columns.size(), static_cast<std::size_t>(columns.size()));
+            for (std::ptrdiff_t t = 0; t < T; ++t) {
+                float* const own = residual_.data() + t * H + columns.begin;
+                ops_->add(own, own, piece + t * columns.size(), static_cast<std::size_t>(columns.size()));
+            }
         }
         if (join_ == join_kind::gather) ++census_.gathers;
     }
@@ -341,8 +352,8 @@ public:
     }
 
 private:
-    share part_of(role what, int width, int member) const {
-        int const unit = what == role::o ? config_->kinds[0].attention.head_dim : 1;
+    share part_of(role what, int layer, int width, int member) const {
+        int const unit = what == role::o ? kind(layer).attention.head_dim : 1;
         share const s = share_of(width / unit, member, ranks_);
         return {s.begin * unit, s.end * unit};
     }
@@ -366,7 +377,7 @@ private:
 
     model_config const* config_;
     stage_traits stage_;
-    kernel::table const* ops_;
+    device::backend const* ops_;
     testing::fault fault_;
     int member_, rank_, ranks_;
     bool is_cut_;

@@ -1,14 +1,13 @@
 // The weights of one rank: it reads the rows and columns that it owns, straight from the mapped file, into packed panels.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <tenon/checkpoint/folder.hpp>
-#include <tenon/checkpoint/inventory.hpp>
+#include <tenon/checkpoint/tensor_source.hpp>
 #include <tenon/core/convert.hpp>
 #include <tenon/core/dtype.hpp>
 #include <tenon/detail/deferred.hpp>
+#include <tenon/device/backend.hpp>
 #include <tenon/graph/cost.hpp>
 #include <tenon/graph/lower.hpp>
-#include <tenon/kernel/kernels.hpp>
 #include <tenon/runtime/buffer.hpp>
 #include <tenon/runtime/fault.hpp>
 
@@ -59,8 +58,8 @@ template <class Lazy>
 class basic_rank_weights {
 public:
     /// Slices of stage `stage` for its member `member`. `format` is what projections and an untied head are converted to.
-    void load(graph_view graph, int stage, int member, checkpoint::folder const& files, weights format, load_observer* observer,
-              testing::fault fault) {
+    void load(graph_view graph, int stage, int member, checkpoint::tensor_source const& source, device::backend const& backend,
+              weights format, load_observer* observer, testing::fault fault) {
         stage_traits const& s = graph.stages[static_cast<std::size_t>(stage)];
         config_ = graph.config;
         first_layer_ = s.first_layer;
@@ -75,8 +74,8 @@ public:
             }
             for (int l = of_layers ? s.first_layer : 0; l <= (of_layers ? s.last_layer : 0); ++l)
                 if (!of_layers || config_->kind_of[static_cast<std::size_t>(l)] == t.kind)
-                    take(t, l, of_layers ? layers_[static_cast<std::size_t>(l - s.first_layer)] : ends_, member, files, format, observer,
-                         fault);
+                    take(t, l, of_layers ? layers_[static_cast<std::size_t>(l - s.first_layer)] : ends_, member, source, backend, format,
+                         observer, fault);
         }
     }
 
@@ -92,10 +91,8 @@ public:
     }
 
 private:
-    void take(tensor const& t, int layer, layer_weights& into, int member, checkpoint::folder const& files, weights format,
-              load_observer* observer, testing::fault fault) {
-        std::string const name = checkpoint::name_of(t.what, layer, config_->tied);
-        checkpoint::tensor_view const& file = *files.find(name);
+    void take(tensor const& t, int layer, layer_weights& into, int member, checkpoint::tensor_source const& source,
+              device::backend const& backend, weights format, load_observer* observer, testing::fault fault) {
         share rows = t.rows_of(member);
         share const columns = t.columns_of(member);
         if (fault == testing::fault::shifted_kv_heads && t.split == cut::kv_rows) {
@@ -103,31 +100,33 @@ private:
             rows = shifted + rows.size() <= t.rows ? share{shifted, shifted + rows.size()} : share{0, rows.size()};
         }
         held_tensor h{&t, layer, rows, columns, dtype::f32, {}, nullptr};
-        auto const row_bytes = static_cast<std::ptrdiff_t>(t.columns) * bytes_of(file.type);
-        std::byte const* const source = file.data.data() + rows.begin * row_bytes + std::ptrdiff_t{columns.begin} * bytes_of(file.type);
         auto const slot = static_cast<std::size_t>(t.what);
-        kernel::packed_matrix m{nullptr, rows.size(), columns.size(), 1, kernel::panel_format::f32};
         if (t.is_matrix()) {
-            bool const narrow = held_bytes(t, format, file.type, config_->tied) == 2;
+            bool const narrow = held_bytes(t, format, source.held_type(t.what, layer), config_->tied) == 2;
             h.type = narrow ? dtype::bf16 : dtype::f32;
-            m.format = narrow ? kernel::panel_format::bf16 : kernel::panel_format::f32;
-            m.segments = segments_of(t.columns, t.granule) / (t.split == cut::columns ? t.ranks : 1);
-        } else {
-            m.rows = 1;  // a vector is a row of floats
-            m.columns = rows.size();
-        }
-        if (t.is_matrix()) {
-            memory_.emplace_back(kernel::packed_bytes(m.format, m.rows, m.columns));
-            kernel::pack(memory_.back().data(), m, 0, m.rows, source, row_bytes, file.type);
-            m.data = memory_.back().data();
+            kernel::packed_matrix m{.rows = rows.size(),
+                                    .columns = columns.size(),
+                                    .segments = segments_of(t.columns, t.granule) / (t.split == cut::columns ? t.ranks : 1),
+                                    .format = narrow ? kernel::panel_format::bf16 : kernel::panel_format::f32,
+                                    .first_row = rows.begin};
+            memory_.emplace_back(backend.packed_bytes(m));
+            void* const to = memory_.back().data();
+            source.read(t.what, layer, rows, columns,
+                        [&](int first, int count, std::byte const* from, std::ptrdiff_t stride, dtype type) {
+                            backend.pack(to, m, first, count, from, stride, type);
+                        });
+            m.data = to;
             into.matrices[slot] = h.matrix = m;
         } else {
             memory_.emplace_back(static_cast<std::size_t>(rows.size()) * sizeof(float));
-            widen(memory_.back().floats(), source, rows.size(), file.type);
-            into.vectors[slot] = h.vector = memory_.back().floats();
+            float* const to = memory_.back().floats();
+            source.read(t.what, layer, rows, columns,
+                        [&](int first, int count, std::byte const* from, std::ptrdiff_t, dtype type) { widen(to + first, from, count, type); });
+            into.vectors[slot] = h.vector = to;
         }
         held_.push_back(h);
-        if (observer != nullptr) observer->loaded(name, std::int64_t{h.rows.size()} * h.columns.size() * bytes_of(h.type), 0);
+        if (observer != nullptr)
+            observer->loaded(source.name_of(t.what, layer), std::int64_t{h.rows.size()} * h.columns.size() * bytes_of(h.type), 0);
     }
 
     static void widen(float* to, std::byte const* from, int count, dtype type) {

@@ -4,8 +4,8 @@
 #pragma once
 #include <tenon/core/config.hpp>
 #include <tenon/core/error.hpp>
+#include <tenon/device/backend.hpp>
 #include <tenon/kernel/float_environment.hpp>
-#include <tenon/kernel/kernels.hpp>
 
 #include <algorithm>
 #include <array>
@@ -87,7 +87,7 @@ void check(sampling const& s) {
 /// Throws refusal `logits_are_numbers` for a row of NaN alone.
 template <class = void>
 token_id next_token(std::span<float const> logits, sampling const& how, std::uint64_t position, std::uint64_t sequence,
-                    kernel::table const& ops) {
+                    device::backend const& ops) {
     if (how.temperature == 0.0f) return greedy(logits);
     kernel::flush_to_zero_guard const exact;
     std::vector<float> scaled(logits.size());

@@ -7,37 +7,55 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 namespace tenon::inline v0::detail {
+
+/// The key and value heads that a rank holds of one layer.
+struct cache_shape {
+    int kv_heads = 0, head_dim = 0;
+    std::int64_t plane() const { return std::int64_t{kernel::kv_block} * head_dim; }  ///< floats of one block of one head
+    std::int64_t block() const { return 2 * kv_heads * plane(); }                     ///< of all heads, keys and values
+};
 
 /// Layout: [layer][keys, values][KV head][block][64 x D]. Grows by whole blocks and keeps what it holds.
 class sequence_cache {
 public:
     sequence_cache() = default;
-    sequence_cache(int layers, int kv_heads, int head_dim) : layers_(layers), kv_heads_(kv_heads), head_dim_(head_dim) {}
+    explicit sequence_cache(std::vector<cache_shape> layers) : layers_(std::move(layers)) {}
 
     void reserve(std::int64_t positions) {
         std::int64_t const blocks = (positions + kernel::kv_block - 1) / kernel::kv_block;
         if (blocks <= blocks_) return;
-        buffer grown(static_cast<std::size_t>(planes() * blocks * block_floats()) * sizeof(float));
-        for (std::int64_t p = 0; p < planes() && blocks_ > 0; ++p)
-            std::memcpy(grown.floats() + p * blocks * block_floats(), memory_.floats() + p * blocks_ * block_floats(),
-                        static_cast<std::size_t>(blocks_ * block_floats()) * sizeof(float));
+        std::int64_t all = 0;
+        for (cache_shape const& l : layers_) all += l.block();
+        buffer grown(static_cast<std::size_t>(all * blocks) * sizeof(float));
+        if (blocks_ > 0) {
+            float const* from = memory_.floats();
+            float* to = grown.floats();
+            for (cache_shape const& l : layers_)
+                for (int head = 0; head < 2 * l.kv_heads; ++head, from += blocks_ * l.plane(), to += blocks * l.plane())
+                    std::memcpy(to, from, static_cast<std::size_t>(blocks_ * l.plane()) * sizeof(float));
+        }
         memory_ = static_cast<buffer&&>(grown);
         blocks_ = blocks;
     }
 
-    float* keys(int layer) { return memory_.floats() + std::int64_t{layer} * 2 * kv_heads_ * head_stride(); }
-    float* values(int layer) { return keys(layer) + kv_heads_ * head_stride(); }
-    std::ptrdiff_t head_stride() const { return blocks_ * block_floats(); }  ///< floats between KV heads
-    std::int64_t capacity() const { return blocks_ * kernel::kv_block; }     ///< positions
+    float* keys(int layer) {
+        std::int64_t before = 0;
+        for (int l = 0; l < layer; ++l) before += at(l).block();
+        return memory_.floats() + before * blocks_;
+    }
+    float* values(int layer) { return keys(layer) + at(layer).kv_heads * head_stride(layer); }
+    std::ptrdiff_t head_stride(int layer) const { return blocks_ * at(layer).plane(); }  ///< floats between KV heads
+    std::int64_t capacity() const { return blocks_ * kernel::kv_block; }                 ///< positions
     std::int64_t bytes() const { return static_cast<std::int64_t>(memory_.bytes()); }
 
 private:
-    std::int64_t planes() const { return std::int64_t{layers_} * 2 * kv_heads_; }
-    std::int64_t block_floats() const { return std::int64_t{kernel::kv_block} * head_dim_; }
+    cache_shape const& at(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
 
-    int layers_ = 0, kv_heads_ = 0, head_dim_ = 0;
+    std::vector<cache_shape> layers_;
     std::int64_t blocks_ = 0;
     buffer memory_;
 };

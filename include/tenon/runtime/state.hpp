@@ -21,9 +21,14 @@ using engine = basic_engine<>;
 struct sequence {
     std::uint64_t owner = 0;             ///< of the engine that made it
     std::int64_t length = 0;             ///< positions held
+    std::int64_t room = 0;               ///< most positions, where it does not grow; else 0
     std::vector<sequence_cache> caches;  ///< one a rank of the graph
 };
 }  // namespace detail
+
+/// What happens when a sequence needs more room than it was made with: it gets it, up to the model's positions, or the call is
+/// refused by name (`state_has_room`) before anything runs.
+enum class growth : std::uint8_t { grows, fixed };
 
 /// A handle to one sequence. Movable, not copyable; empty after `release()`, and then refused by name.
 class state {

@@ -1,57 +1,110 @@
 // Which tensors a checkpoint of a model must hold: their names, shapes and element types. Knows nothing of ranks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <tenon/checkpoint/block_scaling.hpp>
 #include <tenon/checkpoint/folder.hpp>
 #include <tenon/core/config.hpp>
 #include <tenon/core/error.hpp>
 #include <tenon/graph/lower.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tenon::inline v0::checkpoint {
 
-/// The checkpoint name of a tensor, as Hugging Face spells it. `layer` is looked at for the tensors of a layer alone.
-template <class = void>
-std::string name_of(role what, int layer, bool tied) {
-    auto const in_layer = [layer](std::string_view rest) { return "model.layers." + std::to_string(layer) + "." + std::string(rest); };
-    switch (what) {
-        case role::embed: return "model.embed_tokens.weight";
-        case role::final_norm: return "model.norm.weight";
-        case role::head: return tied ? "model.embed_tokens.weight" : "lm_head.weight";
-        case role::input_norm: return in_layer("input_layernorm.weight");
-        case role::q: return in_layer("self_attn.q_proj.weight");
-        case role::k: return in_layer("self_attn.k_proj.weight");
-        case role::v: return in_layer("self_attn.v_proj.weight");
-        case role::o: return in_layer("self_attn.o_proj.weight");
-        case role::q_bias: return in_layer("self_attn.q_proj.bias");
-        case role::k_bias: return in_layer("self_attn.k_proj.bias");
-        case role::v_bias: return in_layer("self_attn.v_proj.bias");
-        case role::o_bias: return in_layer("self_attn.o_proj.bias");
-        case role::post_norm: return in_layer("post_attention_layernorm.weight");
-        case role::gate: return in_layer("mlp.gate_proj.weight");
-        case role::up: return in_layer("mlp.up_proj.weight");
-        case role::down: return in_layer("mlp.down_proj.weight");
-        case role::gate_bias: return in_layer("mlp.gate_proj.bias");
-        case role::up_bias: return in_layer("mlp.up_proj.bias");
-        case role::down_bias: return in_layer("mlp.down_proj.bias");
-        case role::none: break;
-    }
-    return {};
-}
-
-/// One tensor that a model needs.
-struct wanted_tensor {
+/// Where a tensor lies in a checkpoint: in the file tensor of that name and shape, from that row on.
+struct tensor_place {
     std::string name;
-    role what = role::none;
-    int layer = 0;
-    std::vector<std::int64_t> shape;
+    std::int64_t first_row = 0;       ///< not 0 where several roles share one fused tensor
+    std::vector<std::int64_t> shape;  ///< of the whole file tensor
 };
 
-/// Every tensor of a model once, the table of a tied head included once. Read from the model lowered on one rank.
+namespace detail {
+constexpr std::string_view name_in_layer(role what) {
+    switch (what) {
+        case role::input_norm: return "input_layernorm.weight";
+        case role::q: return "self_attn.q_proj.weight";
+        case role::k: return "self_attn.k_proj.weight";
+        case role::v: return "self_attn.v_proj.weight";
+        case role::o: return "self_attn.o_proj.weight";
+        case role::q_bias: return "self_attn.q_proj.bias";
+        case role::k_bias: return "self_attn.k_proj.bias";
+        case role::v_bias: return "self_attn.v_proj.bias";
+        case role::o_bias: return "self_attn.o_proj.bias";
+        case role::q_norm: return "self_attn.q_norm.weight";
+        case role::k_norm: return "self_attn.k_norm.weight";
+        case role::post_norm: return "post_attention_layernorm.weight";
+        case role::gate: return "mlp.gate_proj.weight";
+        case role::up: return "mlp.up_proj.weight";
+        case role::down: return "mlp.down_proj.weight";
+        case role::gate_bias: return "mlp.gate_proj.bias";
+        case role::up_bias: return "mlp.up_proj.bias";
+        case role::down_bias: return "mlp.down_proj.bias";
+        default: return {};
+    }
+}
+
+/// The fused tensor that a role is a part of, the part's first row and the rows of all parts; none where the name is empty.
+struct fused_part {
+    std::string_view name{};
+    std::int64_t first_row = 0, rows = 0;
+};
+constexpr fused_part fused_part_of(role what, adapter_id adapter, block_kind const& b) {
+    if (adapter != adapter_id::phi3) return {};
+    std::int64_t const q = std::int64_t{b.attention.heads} * b.attention.head_dim,
+                       k = std::int64_t{b.attention.kv_heads} * b.attention.head_dim, f = b.ffn.width;
+    switch (what) {
+        case role::q: return {"self_attn.qkv_proj.weight", 0, q + 2 * k};
+        case role::k: return {"self_attn.qkv_proj.weight", q, q + 2 * k};
+        case role::v: return {"self_attn.qkv_proj.weight", q + k, q + 2 * k};
+        case role::gate: return {"mlp.gate_up_proj.weight", 0, 2 * f};
+        case role::up: return {"mlp.gate_up_proj.weight", f, 2 * f};
+        default: return {};
+    }
+}
+}  // namespace detail
+
+/// Where the tensor of a role lies, as Hugging Face names it. `t` is the role's tensor, lowered; `layer` is looked at for the tensors of
+/// a layer alone.
+template <class = void>
+tensor_place place_of(tensor const& t, int layer, model_config const& config) {
+    std::vector<std::int64_t> shape{t.rows};
+    if (t.is_matrix()) shape.push_back(t.columns);
+    switch (t.what) {
+        case role::embed: return {"model.embed_tokens.weight", 0, shape};
+        case role::final_norm: return {"model.norm.weight", 0, shape};
+        case role::head: return {config.tied ? "model.embed_tokens.weight" : "lm_head.weight", 0, shape};
+        default: break;
+    }
+    std::string const prefix = "model.layers." + std::to_string(layer) + ".";
+    detail::fused_part const part = detail::fused_part_of(t.what, config.adapter, config.layer(layer));
+    if (part.name.empty()) return {prefix + std::string(detail::name_in_layer(t.what)), 0, shape};
+    shape[0] = part.rows;
+    return {prefix + std::string(part.name), part.first_row, shape};
+}
+
+/// A role whose rows lie in a file tensor, from `first_row` on.
+struct tensor_part {
+    role what = role::none;
+    std::int64_t first_row = 0;
+};
+
+/// One file tensor that a model needs, and what it is made of: one role, or the parts of a fused one.
+struct wanted_tensor {
+    std::string name;
+    int layer = 0;
+    std::vector<std::int64_t> shape;
+    std::vector<tensor_part> parts;
+    bool is_matrix = false;
+};
+
+/// Every file tensor of a model once, the table of a tied head included once. Read from the model lowered on one rank.
 template <class = void>
 std::vector<wanted_tensor> inventory_of(model_config const& config) {
     struct sink {
@@ -70,12 +123,16 @@ std::vector<wanted_tensor> inventory_of(model_config const& config) {
     std::vector<wanted_tensor> wanted;
     for (tensor const& t : lowered.tensors) {
         if (t.what == role::head && config.tied) continue;
-        std::vector<std::int64_t> const shape =
-            t.is_matrix() ? std::vector<std::int64_t>{t.rows, t.columns} : std::vector<std::int64_t>{t.rows};
         bool const once = t.what == role::embed || t.what == role::final_norm || t.what == role::head;
-        for (int l = 0; l < (once ? 1 : config.layers); ++l)
-            if (once || config.kind_of[static_cast<std::size_t>(l)] == t.kind)
-                wanted.push_back({name_of(t.what, l, config.tied), t.what, l, shape});
+        for (int l = 0; l < (once ? 1 : config.layers); ++l) {
+            if (!once && config.kind_of[static_cast<std::size_t>(l)] != t.kind) continue;
+            tensor_place place = place_of(t, l, config);
+            auto const same = std::find_if(wanted.begin(), wanted.end(), [&](wanted_tensor const& w) { return place.first_row > 0 && w.name == place.name; });
+            if (same == wanted.end())
+                wanted.push_back({std::move(place.name), l, std::move(place.shape), {{t.what, place.first_row}}, t.is_matrix()});
+            else
+                same->parts.push_back({t.what, place.first_row});
+        }
     }
     return wanted;
 }
@@ -86,12 +143,42 @@ struct inventory_report {
     bool tied_head_differs = false;   ///< a tied checkpoint ships another lm_head than its table; the table is used
 };
 
+namespace detail {
+inline constexpr std::string_view scale_suffix = "_scale_inv";
+
+/// Whether a matrix is stored as codes with a scale a block: refuses one that is so by halves.
+template <class = void>
+void check_codes(folder const& files, tensor_view const& t, block_scaling scaling) {
+    using tenon::v0::detail::refuse;
+    std::string const scale_name = t.name + std::string(scale_suffix);
+    tensor_view const* const scale = files.find(scale_name);
+    bool const codes = t.type == dtype::f8_e4m3;
+    if (codes && !scaling)
+        refuse("weights_are_floats", "tensor " + t.name + " is F8_E4M3 and the config declares no block scaling; F32, BF16 or F16, or "
+                                     "quantization_config with quant_method fp8, would do");
+    if (codes && scale == nullptr)
+        refuse("codes_have_scales", "tensor " + t.name + " is F8_E4M3 and " + scale_name + " is missing");
+    if (!codes && scale != nullptr)
+        refuse("codes_have_scales", "tensor " + scale_name + " scales " + t.name + ", which is " +
+                                        std::string(tenon::v0::name_of(t.type)) + "; F8_E4M3 would do");
+    if (!codes) return;
+    std::int64_t const bands = (t.shape[0] + scaling.rows - 1) / scaling.rows, columns = (t.shape[1] + scaling.columns - 1) / scaling.columns;
+    std::vector<std::int64_t> const shape{bands, columns};
+    if (scale->shape != shape)
+        refuse("tensor_has_shape", "tensor " + scale_name + " has shape " + show(scale->shape) + "; blocks of " +
+                                       std::to_string(scaling.rows) + " x " + std::to_string(scaling.columns) + " of " + show(t.shape) +
+                                       " ask for " + show(shape));
+    if (scale->type != dtype::f32)
+        refuse("weights_are_floats", "tensor " + scale_name + " is " + std::string(tenon::v0::name_of(scale->type)) + "; F32 would do");
+}
+}  // namespace detail
+
 /// Checks the headers of a folder against a model, before a weight is read.
 ///
 /// Throws refusal `checkpoint_tensors_are_present` (count, the first five names and shapes, what was seen), `tensor_has_shape`,
-/// `weights_are_floats` and `checkpoint_tensors_are_known`.
+/// `weights_are_floats`, `codes_have_scales` and `checkpoint_tensors_are_known`.
 template <class = void>
-inventory_report check_inventory(folder const& files, model_config const& config) {
+inventory_report check_inventory(folder const& files, model_config const& config, block_scaling scaling = {}) {
     using tenon::v0::detail::refuse;
     std::vector<wanted_tensor> const wanted = inventory_of(config);
     std::vector<std::string> missing, known;
@@ -104,9 +191,12 @@ inventory_report check_inventory(folder const& files, model_config const& config
         }
         if (t->shape != w.shape)
             refuse("tensor_has_shape", "tensor " + w.name + " has shape " + show(t->shape) + "; the config asks for " + show(w.shape));
-        if (t->type != dtype::f32 && t->type != dtype::bf16 && t->type != dtype::f16)
+        bool const codes = w.is_matrix && t->type == dtype::f8_e4m3;
+        if (!codes && t->type != dtype::f32 && t->type != dtype::bf16 && t->type != dtype::f16)
             refuse("weights_are_floats",
                    "tensor " + w.name + " is " + std::string(tenon::v0::name_of(t->type)) + "; F32, BF16 or F16 would do");
+        if (w.is_matrix) detail::check_codes(files, *t, scaling);
+        if (codes) known.push_back(w.name + std::string(detail::scale_suffix));
     }
     if (!missing.empty())
         refuse("checkpoint_tensors_are_present", std::to_string(missing.size()) + " of " + std::to_string(wanted.size()) +

@@ -25,6 +25,16 @@ constexpr std::uint32_t widen_f16_bits(std::uint16_t bits) noexcept {
 /// IEEE half to float32: exact; subnormals become normals, signed zeros, infinities and NaN payloads are kept.
 constexpr float widen_f16(std::uint16_t bits) noexcept { return std::bit_cast<float>(detail::widen_f16_bits(bits)); }
 
+/// Eight bits, 1-4-3 with bias 7, to float32: exact. This kind has no infinity: 0x7F and 0xFF are NaN, 448 is the largest number.
+/// Source: Micikevicius et al. 2022, "FP8 formats for deep learning", section 3.
+constexpr float widen_f8_e4m3(std::uint8_t bits) noexcept {
+    std::uint32_t const sign = (bits & 0x80U) << 24U, exponent = (bits >> 3U) & 15U, fraction = bits & 7U;
+    if ((bits & 0x7FU) == 0x7FU) return std::bit_cast<float>(sign | 0x7FC00000U);
+    if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 120U) << 23U | fraction << 20U);
+    float const size = static_cast<float>(fraction) * 0x1p-9F;
+    return sign != 0 ? -size : size;
+}
+
 /// float32 to bfloat16, to nearest, ties to even. NaN stays NaN: made quiet, sign and upper payload kept.
 constexpr std::uint16_t narrow_bf16(float value) noexcept {
     auto const bits = std::bit_cast<std::uint32_t>(value);
@@ -76,6 +86,7 @@ constexpr void copy_f32(float* to, std::byte const* from, std::size_t count) noe
     for (std::size_t i = 0; i < count; ++i) to[i] = load_f32(from + 4 * i);
 }
 
+static_assert(widen_f8_e4m3(0x7E) == 448.0F && widen_f8_e4m3(0x81) == -0x1p-9F && widen_f8_e4m3(0x08) == 0x1p-6F);
 static_assert(widen_f16(0x0001) == 0x1p-24F && widen_f16(0x03FF) == 1023 * 0x1p-24F && widen_f16(0x0400) == 0x1p-14F &&
               widen_f16(0xC000) == -2.0F);
 static_assert(narrow_bf16(0x1.01p0F) == 0x3F80 && narrow_bf16(0x1.03p0F) == 0x3F82 && narrow_f16(65519.0F) == 0x7BFF &&

@@ -244,7 +244,7 @@ private:
         std::int64_t sum = 0;
         for (int l = of_layers ? s.first_layer : 0; l <= (of_layers ? s.last_layer : 0); ++l)
             if (!of_layers || config().kind_of[static_cast<std::size_t>(l)] == t.kind) {
-                dtype const stored = source.held_type(t.what, l);
+                dtype const stored = source.type_of(t, l);
                 sum += std::int64_t{t.rows_of(member).size()} * t.columns_of(member).size() * held_bytes(t, format, stored, config().tied);
             }
         return sum;
@@ -257,10 +257,10 @@ private:
             bool const of_layers = t.what != role::embed && t.what != role::final_norm && t.what != role::head;
             for (int l = of_layers ? s.first_layer : 0; t.is_matrix() && l <= (of_layers ? s.last_layer : 0); ++l) {
                 if (of_layers && config().kind_of[static_cast<std::size_t>(l)] != t.kind) continue;
-                bool const narrow = held_bytes(t, format, source.held_type(t.what, l), config().tied) == 2;
+                bool const narrow = held_bytes(t, format, source.type_of(t, l), config().tied) == 2;
                 device::backend const& on = stages_[static_cast<std::size_t>(t.stage)]->members[0]->ops();
                 if (!on.holds(narrow ? kernel::panel_format::bf16 : kernel::panel_format::f32))
-                    refuse("device_holds_format", std::string(on.name()) + " does not hold " + source.name_of(t.what, l) + " in " +
+                    refuse("device_holds_format", std::string(on.name()) + " does not hold " + source.name_of(t, l) + " in " +
                                                       (narrow ? "bf16; weights::f32 would do" : "f32; weights::bf16 would do"));
             }
         }

@@ -102,7 +102,7 @@ private:
         held_tensor h{&t, layer, rows, columns, dtype::f32, {}, nullptr};
         auto const slot = static_cast<std::size_t>(t.what);
         if (t.is_matrix()) {
-            bool const narrow = held_bytes(t, format, source.held_type(t.what, layer), config_->tied) == 2;
+            bool const narrow = held_bytes(t, format, source.type_of(t, layer), config_->tied) == 2;
             h.type = narrow ? dtype::bf16 : dtype::f32;
             kernel::packed_matrix m{.rows = rows.size(),
                                     .columns = columns.size(),
@@ -111,7 +111,7 @@ private:
                                     .first_row = rows.begin};
             memory_.emplace_back(backend.packed_bytes(m));
             void* const to = memory_.back().data();
-            source.read(t.what, layer, rows, columns,
+            source.read(t, layer, rows, columns,
                         [&](int first, int count, std::byte const* from, std::ptrdiff_t stride, dtype type) {
                             backend.pack(to, m, first, count, from, stride, type);
                         });
@@ -120,13 +120,13 @@ private:
         } else {
             memory_.emplace_back(static_cast<std::size_t>(rows.size()) * sizeof(float));
             float* const to = memory_.back().floats();
-            source.read(t.what, layer, rows, columns,
+            source.read(t, layer, rows, columns,
                         [&](int first, int count, std::byte const* from, std::ptrdiff_t, dtype type) { widen(to + first, from, count, type); });
             into.vectors[slot] = h.vector = to;
         }
         held_.push_back(h);
         if (observer != nullptr)
-            observer->loaded(source.name_of(t.what, layer), std::int64_t{h.rows.size()} * h.columns.size() * bytes_of(h.type), 0);
+            observer->loaded(source.name_of(t, layer), std::int64_t{h.rows.size()} * h.columns.size() * bytes_of(h.type), 0);
     }
 
     static void widen(float* to, std::byte const* from, int count, dtype type) {

@@ -1,0 +1,83 @@
+// Slices of a model's tensors, by what they do: rows and columns of a role of a layer, straight from the mapped file where it stores
+// floats, decoded a band of rows at a time where it stores codes and scales. Nothing outside the slice is read.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/checkpoint/block_scaling.hpp>
+#include <tenon/checkpoint/folder.hpp>
+#include <tenon/checkpoint/inventory.hpp>
+#include <tenon/core/config.hpp>
+#include <tenon/core/convert.hpp>
+#include <tenon/core/share.hpp>
+#include <tenon/graph/lower.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tenon::inline v0::checkpoint {
+
+template <class = void>
+class basic_tensor_source;
+using tensor_source = basic_tensor_source<>;  // lazy: instantiated by who uses it
+
+/// A folder whose headers `check_inventory` has passed, read by role. Refers to the folder and the config; may be read by several threads.
+template <class Lazy>
+class basic_tensor_source {
+public:
+    basic_tensor_source(folder const& files, model_config const& config, block_scaling scaling)
+        : files_(&files), config_(&config), scaling_(scaling) {}
+
+    /// The file tensor in which `t` of layer `layer` lies.
+    std::string name_of(tensor const& t, int layer) const { return place_of(t, layer, *config_).name; }
+
+    /// The element type of the values: bf16 and f16 as stored, f32 for codes with scales.
+    dtype type_of(tensor const& t, int layer) const {
+        dtype const stored = files_->find(name_of(t, layer))->type;
+        return stored == dtype::f8_e4m3 ? dtype::f32 : stored;
+    }
+
+    /// Rows and columns of `t`, of which a vector has one column.
+    ///
+    ///   put(first_row, row_count, source, row_stride_bytes, type)
+    ///
+    /// is called for consecutive bands of rows, counted from `rows.begin`: once for floats, with the bytes of the file; for codes every
+    /// `band_rows` rows, with float32 that are gone after the call.
+    template <class Put>
+    void read(tensor const& t, int layer, share rows, share columns, Put put) const {
+        tensor_place const place = place_of(t, layer, *config_);
+        tensor_view const& file = *files_->find(place.name);
+        std::int64_t const width = t.columns, first = place.first_row + rows.begin;
+        std::ptrdiff_t const size = bytes_of(file.type), stride = static_cast<std::ptrdiff_t>(width) * size;
+        std::byte const* const source = file.data.data() + first * stride + columns.begin * size;
+        if (file.type != dtype::f8_e4m3) {
+            put(0, rows.size(), source, stride, file.type);
+            return;
+        }
+        tensor_view const& scales = *files_->find(place.name + std::string(detail::scale_suffix));
+        auto const count = static_cast<std::size_t>(columns.size());
+        std::vector<float> band(band_rows * count);
+        for (int r = 0; r < rows.size(); r += band_rows) {
+            int const high = rows.size() - r < band_rows ? rows.size() - r : band_rows;
+            for (int i = 0; i < high; ++i)
+                decode(band.data() + static_cast<std::size_t>(i) * count, source + (r + i) * stride, scales, first + r + i, columns);
+            put(r, high, reinterpret_cast<std::byte const*>(band.data()), static_cast<std::ptrdiff_t>(count * sizeof(float)), dtype::f32);
+        }
+    }
+
+    static constexpr int band_rows = 32;
+
+private:
+    /// value = code times the scale of its block, rounded once; a block is named by the file tensor's own row and column.
+    void decode(float* to, std::byte const* codes, tensor_view const& scales, std::int64_t row, share columns) const {
+        std::byte const* const of_row = scales.data.data() + row / scaling_.rows * scales.shape[1] * 4;
+        for (int c = columns.begin; c < columns.end; ++c)
+            *to++ = widen_f8_e4m3(std::to_integer<std::uint8_t>(*codes++)) * load_f32(of_row + c / scaling_.columns * 4);
+    }
+
+    folder const* files_;
+    model_config const* config_;
+    block_scaling scaling_;
+};
+
+}  // namespace tenon::inline v0::checkpoint

@@ -2,6 +2,7 @@
 // weight formats, on the goldens, the embedded model and random checkpoints where `reduce` is legal at 2, 4 and 8 ranks. What every
 // rank holds and moves equals the constants of its graph.
 // SPDX-License-Identifier: Apache-2.0
+#include "support/families.hpp"
 #include "support/random_model.hpp"
 #include "support/runs.hpp"
 
@@ -196,6 +197,28 @@ TEST_CASE("The goldens have plain's bits under every plan that is legal for them
     check_plans(f32, tensors("reduce", 2));
 }
 
+TEST_CASE("Every dense family has plain's bits, whole blocks of the matrix") {
+    for (geometry const& g : dense_families()) {
+        CAPTURE(g.name);
+        random_model const files(g, 15);
+        baseline const b(files.directory());
+        check_plans(b, pipelines(4), false);
+        check_plans(b, tensors("gather"));
+        check_plans(b, tensors("reduce"), false);
+        check_plans(b, compositions_gather, false);
+        check_plans(b, compositions_reduce, false);
+    }
+}
+
+TEST_CASE("The goldens of the other families have plain's bits") {
+    for (std::string const name : {"mistral_nemo_f16", "mistral_swa_bf16", "qwen2_tied_bf16", "qwen3_bf16", "qwen3_fp8"}) {
+        CAPTURE(name);
+        baseline const b(goldens + name);
+        check_plans(b, {"0-1@0;2-3@1", "0@0;1@1;2@2;3@3", "all@0,1", "0@0;1-2@1,2;3@0"}, false);
+        if (name != "qwen2_tied_bf16") check_plans(b, {"all@0,1,2,3"}, false);
+    }
+}
+
 TEST_CASE("The embedded model has plain's bits") {
     std::string const folder = TENON_EMBEDDED_MODEL;
     if (!std::ifstream(folder + "/model.safetensors")) {
@@ -259,7 +282,9 @@ TEST_CASE("A cache grows past blocks of 64 positions and keeps the bits") {
 }
 
 TEST_CASE("What every rank holds and moves equals the graph's constants") {
-    for (geometry const& g : random_geometries()) {
+    std::vector<geometry> shapes = random_geometries();
+    for (geometry const& g : dense_families()) shapes.push_back(g);
+    for (geometry const& g : shapes) {
         CAPTURE(g.name);
         random_model const files(g, 13);
         plans all = pipelines(4);

@@ -28,7 +28,9 @@ oracle::shape equations_of(geometry const& g) {
              : g.rope == scaling::llama3 ? oracle::stretch::llama3
                                          : oracle::stretch::none;
     s.factor = g.factor, s.low = g.low, s.high = g.high, s.original = g.original;
-    s.tied = g.tied, s.attention_bias = g.attention_bias, s.mlp_bias = g.mlp_bias;
+    s.tied = g.tied, s.qkv_bias = g.biases_qkv(), s.output_bias = g.biases_output(), s.mlp_bias = g.mlp_bias;
+    s.head_norms = g.norms_heads(), s.fused = g.is_fused();
+    for (int l = 0; l < g.layers; ++l) s.windows.push_back(g.window_of(l));
     return s;
 }
 
@@ -167,6 +169,42 @@ TEST_CASE("A head width may be explicit: heads times head_dim is not the hidden 
 TEST_CASE("A vocabulary need not divide over the ranks") {
     check_plans({.name = "odd vocabulary", .layers = 2, .hidden = 64, .heads = 8, .kv_heads = 8, .ffn = 64, .vocab = 67},
                 {"all@0", "all@0,1", "all@0,1,2,3", "all@0,1,2,3,4,5,6,7"});
+}
+
+TEST_CASE("phi3_oracle: fused tensors are split by their parts, with and without a window") {
+    geometry g{.name = "phi3", .layers = 2, .hidden = 64, .heads = 8, .kv_heads = 4, .ffn = 96, .vocab = 67};
+    g.family = "phi3";
+    for (int const window : {0, 5})
+        for (dtype const type : {dtype::f32, dtype::bf16}) {
+            g.window = window;
+            g.type = type;
+            check_plans(g, {"all@0", "all@0,1", "all@0,1,2,3", "all@0,1,2,3,4,5,6,7", "0@0;1@1", "0@0,1;1@2,3,4,5"});
+        }
+    g.kv_heads = 8;
+    check_plans(g, {"all@0", "all@0,1", "0@0;1@1,0"});
+}
+
+TEST_CASE("A window holds in every layer of a mistral, and in the upper ones of a qwen where it is switched on") {
+    geometry g{.name = "windows", .layers = 3, .hidden = 64, .heads = 4, .kv_heads = 2, .ffn = 96, .vocab = 64};
+    for (std::string const family : {"mistral", "qwen2", "qwen3"})
+        for (int const window : {1, 4, 12}) {
+            g.family = g.name = family;
+            g.window = window;
+            g.head_dim = family == "qwen3" ? 24 : 0;
+            g.first_window_layer = family == "mistral" ? 0 : 1;
+            CAPTURE(window);
+            check_plans(g, {"all@0", "all@0,1", "0@0;1-2@1"});
+        }
+}
+
+TEST_CASE("Head norms and biases are where their family has them") {
+    geometry g{.name = "qwen3 with biases", .layers = 2, .hidden = 48, .heads = 6, .kv_heads = 3, .head_dim = 16, .ffn = 96, .vocab = 64};
+    g.family = "qwen3";
+    g.attention_bias = true;
+    check_plans(g, {"all@0", "all@0,1,2", "all@0,1,2,3,4,5", "0@0;1@1"});
+    geometry odd{.name = "qwen2, seven heads a group", .layers = 2, .hidden = 112, .heads = 14, .kv_heads = 2, .ffn = 96, .vocab = 64};
+    odd.family = "qwen2";
+    check_plans(odd, {"all@0", "all@0,1", "all@0,1,2,3,4,5,6,7,8,9,10,11,12,13", "0@0;1@1"});
 }
 
 TEST_CASE("Everything at once, by both ways in") {

@@ -1,4 +1,4 @@
-// The Llama forward pass in binary64, written from its equations and from nothing of the library: plain loops over the values of
+// The forward pass of the dense families in binary64, written from its equations and from nothing of the library: plain loops over the values of
 // a checkpoint, one token at a time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -22,7 +22,10 @@ struct shape {
     double epsilon = 1e-5, theta = 10000.0;
     stretch rope = stretch::none;
     double factor = 1.0, low = 1.0, high = 4.0, original = 0.0;
-    bool tied = false, attention_bias = false, mlp_bias = false;
+    bool tied = false, qkv_bias = false, output_bias = false, mlp_bias = false;
+    bool head_norms = false;     ///< q and k are normed head by head before they are rotated
+    bool fused = false;          ///< q, k, v in one tensor, gate and up in one
+    std::vector<int> windows{};  ///< by layer, the most keys that a query sees; 0 or absent: all
 };
 
 class model {
@@ -58,24 +61,30 @@ public:
             auto const D = static_cast<std::size_t>(m_.s_.head_dim), heads = static_cast<std::size_t>(m_.s_.heads),
                        shared = heads / static_cast<std::size_t>(m_.s_.kv_heads);
             row q = product(w.q, w.q_bias, x), k = product(w.k, w.k_bias, x);
+            if (m_.s_.head_norms) {
+                m_.norm_heads(q, w.q_norm);
+                m_.norm_heads(k, w.k_norm);
+            }
             m_.rotate(q, length_);
             m_.rotate(k, length_);
             keys_[l].push_back(k);
             values_[l].push_back(product(w.v, w.v_bias, x));
+            int const window = l < m_.s_.windows.size() ? m_.s_.windows[l] : 0;
+            auto const first = static_cast<std::size_t>(window > 0 && length_ >= window ? length_ - window + 1 : 0);
             row out(heads * D, 0.0);
             for (std::size_t n = 0; n < heads; ++n) {
                 std::size_t const g = n / shared;
                 row p;
                 double most = -INFINITY, sum = 0.0;
-                for (row const& key : keys_[l]) {
+                for (std::size_t t = first; t < keys_[l].size(); ++t) {
                     double score = 0.0;
-                    for (std::size_t d = 0; d < D; ++d) score += q[n * D + d] * key[g * D + d];
+                    for (std::size_t d = 0; d < D; ++d) score += q[n * D + d] * keys_[l][t][g * D + d];
                     p.push_back(score / std::sqrt(static_cast<double>(D)));
                     most = std::fmax(most, p.back());
                 }
                 for (double& e : p) sum += e = std::exp(e - most);
                 for (std::size_t t = 0; t < p.size(); ++t)
-                    for (std::size_t d = 0; d < D; ++d) out[n * D + d] += p[t] / sum * values_[l][t][g * D + d];
+                    for (std::size_t d = 0; d < D; ++d) out[n * D + d] += p[t] / sum * values_[l][first + t][g * D + d];
             }
             return product(w.o, w.o_bias, out);
         }
@@ -87,24 +96,40 @@ public:
 
 private:
     struct layer {
-        row input_norm{}, q{}, q_bias{}, k{}, k_bias{}, v{}, v_bias{}, o{}, o_bias{};
+        row input_norm{}, q{}, q_bias{}, k{}, k_bias{}, v{}, v_bias{}, o{}, o_bias{}, q_norm{}, k_norm{};
         row post_norm{}, gate{}, gate_bias{}, up{}, up_bias{}, down{}, down_bias{};
     };
     layer read(std::string const& at) const {
         auto const bias = [this, &at](bool there, std::string const& name) { return there ? values_(at + name + ".bias") : row{}; };
         layer w;
         w.input_norm = values_(at + "input_layernorm.weight");
-        w.q = values_(at + "self_attn.q_proj.weight");
-        w.k = values_(at + "self_attn.k_proj.weight");
-        w.v = values_(at + "self_attn.v_proj.weight");
+        std::size_t const H = static_cast<std::size_t>(s_.hidden), D = static_cast<std::size_t>(s_.head_dim),
+                          Q = static_cast<std::size_t>(s_.heads) * D, K = static_cast<std::size_t>(s_.kv_heads) * D,
+                          F = static_cast<std::size_t>(s_.ffn);
+        if (s_.fused) {
+            row const qkv = values_(at + "self_attn.qkv_proj.weight"), both = values_(at + "mlp.gate_up_proj.weight");
+            w.q = rows(qkv, 0, Q, H);
+            w.k = rows(qkv, Q, K, H);
+            w.v = rows(qkv, Q + K, K, H);
+            w.gate = rows(both, 0, F, H);
+            w.up = rows(both, F, F, H);
+        } else {
+            w.q = values_(at + "self_attn.q_proj.weight");
+            w.k = values_(at + "self_attn.k_proj.weight");
+            w.v = values_(at + "self_attn.v_proj.weight");
+            w.gate = values_(at + "mlp.gate_proj.weight");
+            w.up = values_(at + "mlp.up_proj.weight");
+        }
+        if (s_.head_norms) {
+            w.q_norm = values_(at + "self_attn.q_norm.weight");
+            w.k_norm = values_(at + "self_attn.k_norm.weight");
+        }
         w.o = values_(at + "self_attn.o_proj.weight");
-        w.q_bias = bias(s_.attention_bias, "self_attn.q_proj");
-        w.k_bias = bias(s_.attention_bias, "self_attn.k_proj");
-        w.v_bias = bias(s_.attention_bias, "self_attn.v_proj");
-        w.o_bias = bias(s_.attention_bias, "self_attn.o_proj");
+        w.q_bias = bias(s_.qkv_bias, "self_attn.q_proj");
+        w.k_bias = bias(s_.qkv_bias, "self_attn.k_proj");
+        w.v_bias = bias(s_.qkv_bias, "self_attn.v_proj");
+        w.o_bias = bias(s_.output_bias, "self_attn.o_proj");
         w.post_norm = values_(at + "post_attention_layernorm.weight");
-        w.gate = values_(at + "mlp.gate_proj.weight");
-        w.up = values_(at + "mlp.up_proj.weight");
         w.down = values_(at + "mlp.down_proj.weight");
         w.gate_bias = bias(s_.mlp_bias, "mlp.gate_proj");
         w.up_bias = bias(s_.mlp_bias, "mlp.up_proj");
@@ -112,6 +137,17 @@ private:
         return w;
     }
 
+    static row rows(row const& w, std::size_t first, std::size_t count, std::size_t columns) {
+        auto const begin = w.begin() + static_cast<std::ptrdiff_t>(first * columns);
+        return {begin, begin + static_cast<std::ptrdiff_t>(count * columns)};
+    }
+    void norm_heads(row& x, row const& gain) const {
+        for (std::size_t at = 0; at < x.size(); at += gain.size()) {
+            auto const begin = x.begin() + static_cast<std::ptrdiff_t>(at);
+            row const head = normed(row(begin, begin + static_cast<std::ptrdiff_t>(gain.size())), gain);
+            for (std::size_t d = 0; d < gain.size(); ++d) x[at + d] = head[d];
+        }
+    }
     static void add(row& to, row const& x) {
         for (std::size_t i = 0; i < to.size(); ++i) to[i] += x[i];
     }

@@ -1,4 +1,4 @@
-// Small llama checkpoints with random weights, written into a folder that vanishes: config.json and model.safetensors from a
+// Small checkpoints of every dense family with random weights, written into a folder that vanishes: config.json and model.safetensors from a
 // geometry and a seed. Every value is exact in its element type, so that a test can read the same numbers from memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -64,8 +64,16 @@ struct geometry {
     scaling rope = scaling::none;
     double factor = 4.0, low = 1.0, high = 4.0;
     int original = 64;
+    std::string family = "llama";            ///< as model_type spells it
+    int window = 0;                          ///< most keys that a query sees; 0: all
+    int first_window_layer = 0;              ///< of qwen2 and qwen3, whose lower layers see all
 
     int head_width() const { return head_dim != 0 ? head_dim : hidden / heads; }
+    bool is_fused() const { return family == "phi3"; }
+    bool norms_heads() const { return family == "qwen3"; }
+    bool biases_qkv() const { return attention_bias || family == "qwen2"; }
+    bool biases_output() const { return attention_bias; }
+    int window_of(int layer) const { return layer >= first_window_layer ? window : 0; }
 };
 
 inline std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
@@ -164,8 +172,13 @@ public:
             field("num_attention_heads", std::to_string(g.heads)) + field("num_key_value_heads", std::to_string(g.kv_heads)) +
             field("intermediate_size", std::to_string(g.ffn)) + field("vocab_size", std::to_string(g.vocab)) +
             field("max_position_embeddings", std::to_string(g.max_positions)) + field("rms_norm_eps", std::to_string(g.epsilon)) +
-            field("rope_theta", std::to_string(g.theta)) + field("tie_word_embeddings", flag(g.tied)) +
-            field("attention_bias", flag(g.attention_bias)) + field("mlp_bias", flag(g.mlp_bias));
+            field("rope_theta", std::to_string(g.theta)) + field("tie_word_embeddings", flag(g.tied));
+        if (g.family == "llama" || g.family == "qwen3") text += field("attention_bias", flag(g.attention_bias));
+        if (g.family == "llama") text += field("mlp_bias", flag(g.mlp_bias));
+        if (g.family == "mistral" || g.family == "phi3") text += field("sliding_window", g.window > 0 ? std::to_string(g.window) : "null");
+        if ((g.family == "qwen2" || g.family == "qwen3") && g.window > 0)
+            text += field("use_sliding_window", "true") + field("sliding_window", std::to_string(g.window)) +
+                    field("max_window_layers", std::to_string(g.first_window_layer));
         if (g.head_dim != 0) text += field("head_dim", std::to_string(g.head_dim));
         if (g.rope == scaling::linear)
             text += field("rope_scaling", "{\"type\": \"linear\", \"factor\": " + std::to_string(g.factor) + "}");
@@ -174,7 +187,7 @@ public:
                                               ", \"low_freq_factor\": " + std::to_string(g.low) +
                                               ", \"high_freq_factor\": " + std::to_string(g.high) +
                                               ", \"original_max_position_embeddings\": " + std::to_string(g.original) + "}");
-        return text + "  \"model_type\": \"llama\"\n}\n";
+        return text + "  \"model_type\": \"" + g.family + "\"\n}\n";
     }
 
 private:
@@ -204,13 +217,25 @@ private:
         for (int l = 0; l < g.layers; ++l) {
             std::string const at = "model.layers." + std::to_string(l) + ".";
             add(at + "input_layernorm.weight", {g.hidden}, 0.25, 0.5f);
-            project(at + "self_attn.q_proj", g.heads * D, g.hidden, g.attention_bias);
-            project(at + "self_attn.k_proj", g.kv_heads * D, g.hidden, g.attention_bias);
-            project(at + "self_attn.v_proj", g.kv_heads * D, g.hidden, g.attention_bias);
-            project(at + "self_attn.o_proj", g.hidden, g.heads * D, g.attention_bias);
+            if (g.is_fused()) {
+                project(at + "self_attn.qkv_proj", (g.heads + 2 * g.kv_heads) * D, g.hidden, false);
+            } else {
+                project(at + "self_attn.q_proj", g.heads * D, g.hidden, g.biases_qkv());
+                project(at + "self_attn.k_proj", g.kv_heads * D, g.hidden, g.biases_qkv());
+                project(at + "self_attn.v_proj", g.kv_heads * D, g.hidden, g.biases_qkv());
+            }
+            if (g.norms_heads()) {
+                add(at + "self_attn.q_norm.weight", {D}, 0.25, 0.5f);
+                add(at + "self_attn.k_norm.weight", {D}, 0.25, 0.5f);
+            }
+            project(at + "self_attn.o_proj", g.hidden, g.heads * D, g.biases_output());
             add(at + "post_attention_layernorm.weight", {g.hidden}, 0.25, 0.5f);
-            project(at + "mlp.gate_proj", g.ffn, g.hidden, g.mlp_bias);
-            project(at + "mlp.up_proj", g.ffn, g.hidden, g.mlp_bias);
+            if (g.is_fused()) {
+                project(at + "mlp.gate_up_proj", 2 * g.ffn, g.hidden, false);
+            } else {
+                project(at + "mlp.gate_proj", g.ffn, g.hidden, g.mlp_bias);
+                project(at + "mlp.up_proj", g.ffn, g.hidden, g.mlp_bias);
+            }
             project(at + "mlp.down_proj", g.hidden, g.ffn, g.mlp_bias);
         }
         add("model.norm.weight", {g.hidden}, 0.25, 0.5f);

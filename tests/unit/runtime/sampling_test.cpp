@@ -3,6 +3,7 @@
 #include "support/runs.hpp"
 
 #include <doctest/doctest.h>
+#include <tenon/device/cpu.hpp>
 #include <tenon/runtime/sampling.hpp>
 
 #include <cmath>
@@ -18,7 +19,7 @@ namespace {
 constexpr float nan_ = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
 using row = std::vector<float>;
 
-kernel::table const& ops() { return kernel::table_of(kernel::best_isa()); }
+device::backend const& ops() { return device::cpu<>::instance("auto"); }
 
 // Salmon et al. 2011, the reference implementation's known answers.
 static_assert(detail::philox({0x243f6a88U, 0x85a308d3U, 0x13198a2eU, 0x03707344U}, {0xa4093822U, 0x299f31d0U}) ==

@@ -4,3 +4,7 @@
 #include <tenon/causal_lm.hpp>
 #include <tenon/dynamic_causal_lm.hpp>
 #include <tenon/model/llama.hpp>
+#include <tenon/model/mistral.hpp>
+#include <tenon/model/phi3.hpp>
+#include <tenon/model/qwen2.hpp>
+#include <tenon/model/qwen3.hpp>

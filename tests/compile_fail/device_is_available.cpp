@@ -11,7 +11,7 @@ struct tiny { static constexpr auto config = model::llama({.layers = 4, .hidden 
 template <int Index>
 struct absent {
     static constexpr device_kind kind = device_kind::cuda;
-    static constexpr int most_ranks = most_ranks_of(kind);
+    static constexpr int most_ranks = 0;
     static constexpr bool canonical = true;
     static constexpr std::array<device_id, 1> devices{device_id{kind, Index}};
 };

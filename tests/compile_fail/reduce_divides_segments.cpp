@@ -1,6 +1,6 @@
 // Partial sums over three ranks: six heads make two segments, and a rank owns whole ones.
 // SPDX-License-Identifier: Apache-2.0
-// expect: broken_law<tenon::(v0::)?law::reduce_divides_segments, tenon::(v0::)?at_stage<0>, tenon::(v0::)?has<tenon::(v0::)?quantity::segments, 2>, tenon::(v0::)?has<tenon::(v0::)?quantity::ranks, 3>, tenon::(v0::)?would_do<1, 2> ?>
+// expect: broken_law<tenon::(v0::)?law::reduce_divides_segments, tenon::(v0::)?at_stage<0>, tenon::(v0::)?has<tenon::(v0::)?quantity::segments, 2>, tenon::(v0::)?has<tenon::(v0::)?quantity::ranks, 3>, tenon::(v0::)?would_do_or_gather<1, 2> ?>
 #include <tenon/graph/graph.hpp>
 #include <tenon/model/llama.hpp>
 

@@ -104,7 +104,8 @@ struct wanted_tensor {
     bool is_matrix = false;
 };
 
-/// Every file tensor of a model once, the table of a tied head included once. Read from the model lowered on one rank.
+/// Every file tensor of a model once, the table of a tied head included once: the table, the layers in order, the final norm, the head.
+/// Read from the model lowered on one rank.
 template <class = void>
 std::vector<wanted_tensor> inventory_of(model_config const& config) {
     struct sink {
@@ -121,19 +122,21 @@ std::vector<wanted_tensor> inventory_of(model_config const& config) {
     lower(config, {&whole, 1}, lowered);
 
     std::vector<wanted_tensor> wanted;
-    for (tensor const& t : lowered.tensors) {
-        if (t.what == role::head && config.tied) continue;
-        bool const once = t.what == role::embed || t.what == role::final_norm || t.what == role::head;
-        for (int l = 0; l < (once ? 1 : config.layers); ++l) {
-            if (!once && config.kind_of[static_cast<std::size_t>(l)] != t.kind) continue;
-            tensor_place place = place_of(t, l, config);
-            auto const same = std::find_if(wanted.begin(), wanted.end(), [&](wanted_tensor const& w) { return place.first_row > 0 && w.name == place.name; });
-            if (same == wanted.end())
-                wanted.push_back({std::move(place.name), l, std::move(place.shape), {{t.what, place.first_row}}, t.is_matrix()});
-            else
-                same->parts.push_back({t.what, place.first_row});
-        }
-    }
+    auto const want = [&](tensor const& t, int layer) {
+        tensor_place place = place_of(t, layer, config);
+        if (place.first_row == 0) return wanted.push_back({place.name, layer, place.shape, {{t.what, 0}}, t.is_matrix()});
+        // A later part of a fused tensor: its first is an entry or two back.
+        auto const same = std::find_if(wanted.rbegin(), wanted.rend(), [&](wanted_tensor const& w) { return w.name == place.name; });
+        same->parts.push_back({t.what, place.first_row});
+    };
+    auto const of_a_layer = [](tensor const& t) { return t.what != role::embed && t.what != role::final_norm && t.what != role::head; };
+    for (tensor const& t : lowered.tensors)
+        if (t.what == role::embed) want(t, 0);
+    for (int l = 0; l < config.layers; ++l)
+        for (tensor const& t : lowered.tensors)
+            if (of_a_layer(t) && t.kind == config.kind_of[static_cast<std::size_t>(l)]) want(t, l);
+    for (tensor const& t : lowered.tensors)
+        if (t.what == role::final_norm || (t.what == role::head && !config.tied)) want(t, 0);
     return wanted;
 }
 
@@ -181,7 +184,7 @@ template <class = void>
 inventory_report check_inventory(folder const& files, model_config const& config, block_scaling scaling = {}) {
     using tenon::v0::detail::refuse;
     std::vector<wanted_tensor> const wanted = inventory_of(config);
-    std::vector<std::string> missing, known;
+    std::vector<std::string> missing, known, extra;
     for (wanted_tensor const& w : wanted) {
         known.push_back(w.name);
         tensor_view const* const t = files.find(w.name);
@@ -205,22 +208,19 @@ inventory_report check_inventory(folder const& files, model_config const& config
                                                      std::to_string(files.files().size()) + " files");
     std::sort(known.begin(), known.end());
     inventory_report report;
-    std::vector<std::string> extra;
     constexpr std::string_view legacy = ".rotary_emb.inv_freq";
     for (tensor_view const* const t : files.tensors()) {
         if (std::binary_search(known.begin(), known.end(), t->name)) continue;
         bool const tied_head = config.tied && t->name == "lm_head.weight";
-        bool const old_table =
-            t->name.size() > legacy.size() && t->name.compare(t->name.size() - legacy.size(), legacy.size(), legacy) == 0;
-        if (!tied_head && !old_table) {
+        if (!tied_head && !t->name.ends_with(legacy)) {
             extra.push_back(t->name + " " + show(t->shape));
             continue;
         }
         report.unused.push_back(t->name);
         if (tied_head) {
             tensor_view const* const table = files.find("model.embed_tokens.weight");
-            report.tied_head_differs =
-                table->data.size() != t->data.size() || std::memcmp(table->data.data(), t->data.data(), t->data.size()) != 0;
+            report.tied_head_differs = table->type != t->type || table->shape != t->shape ||
+                                       std::memcmp(table->data.data(), t->data.data(), t->data.size()) != 0;
         }
     }
     if (!extra.empty())

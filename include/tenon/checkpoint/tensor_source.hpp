@@ -10,6 +10,7 @@
 #include <tenon/core/share.hpp>
 #include <tenon/graph/lower.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -71,8 +72,11 @@ private:
     /// value = code times the scale of its block, rounded once; a block is named by the file tensor's own row and column.
     void decode(float* to, std::byte const* codes, tensor_view const& scales, std::int64_t row, share columns) const {
         std::byte const* const of_row = scales.data.data() + row / scaling_.rows * scales.shape[1] * 4;
-        for (int c = columns.begin; c < columns.end; ++c)
-            *to++ = widen_f8_e4m3(std::to_integer<std::uint8_t>(*codes++)) * load_f32(of_row + c / scaling_.columns * 4);
+        for (std::int64_t c = columns.begin; c < columns.end;) {
+            std::int64_t const block = c / scaling_.columns, end = std::min<std::int64_t>(columns.end, (block + 1) * scaling_.columns);
+            float const scale = load_f32(of_row + block * 4);
+            for (; c < end; ++c) *to++ = widen_f8_e4m3(std::to_integer<std::uint8_t>(*codes++)) * scale;
+        }
     }
 
     folder const* files_;

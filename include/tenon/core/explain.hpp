@@ -10,11 +10,11 @@ namespace tenon::inline v0 {
 
 namespace detail {
 inline std::string sentence_of(violation const& v) {
-    auto const show = [](operand o) {
+    auto const value = [](operand o) {
         bool const named = o.what == quantity::kind && o.value >= 0 && o.value < static_cast<int>(device_names.size());
-        return std::string(name_of(o.what)) + " = " +
-               (named ? std::string(device_names[static_cast<std::size_t>(o.value)]) : std::to_string(o.value));
+        return named ? std::string(device_names[static_cast<std::size_t>(o.value)]) : std::to_string(o.value);
     };
+    auto const show = [value](operand o) { return std::string(name_of(o.what)) + " = " + value(o); };
     std::string text(law_table[static_cast<std::size_t>(v.which)].sentence);
     if (!v) return text;
     text += (v.which >= law::plan_is_not_empty ? "; part " : "; stage ") + std::to_string(v.stage);
@@ -22,9 +22,16 @@ inline std::string sentence_of(violation const& v) {
     if (v.right.what != quantity::nothing) text += ", " + show(v.right);
     for (int i = 0; i < v.instead.count; ++i) {
         text += i == 0 ? "; " + std::string(name_of(v.right.what)) + " = " : i + 1 == v.instead.count ? " or " : ", ";
-        text += std::to_string(v.instead.value[static_cast<std::size_t>(i)]);
+        text += value({v.right.what, v.instead.value[static_cast<std::size_t>(i)]});
     }
-    return v.instead.count == 0 ? text : text + " would do";
+    if (v.instead.count > 0) text += " would do";
+    if (v.gather_would_do) text += "; join::gather would do on " + value(v.right);
+    if (v.kv_heads > 0) {
+        int const most = v.instead.value[static_cast<std::size_t>(v.instead.count - 1)], copies = most / v.kv_heads;
+        text += "; on " + std::to_string(most) + " ranks each of the " + std::to_string(v.kv_heads) + " KV heads is held " +
+                std::to_string(copies) + " times, and so are its bytes in every state";
+    }
+    return text;
 }
 }  // namespace detail
 

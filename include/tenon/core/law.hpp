@@ -186,6 +186,8 @@ struct violation {
     int stage = 0;  ///< position of the stage, or of the plan's part, that objects, from 0
     operand left{}, right{};
     remedies instead{};
+    bool gather_would_do = false;  ///< join::gather is lawful where this join is not
+    int kv_heads = 0;              ///< where a remedy has more ranks than KV heads: how many there are, each then held several times
     constexpr explicit operator bool() const { return which != law::none; }
     bool operator==(violation const&) const = default;
 };

@@ -11,6 +11,7 @@
 #include <tenon/graph/resolve.hpp>
 #include <tenon/graph/spell.hpp>
 #include <tenon/graph/validate.hpp>
+#include <type_traits>
 #include <utility>
 
 namespace tenon::inline v0 {
@@ -21,6 +22,8 @@ template <quantity What, int Value>
 struct has;
 template <int... Values>
 struct would_do;
+template <int... Values>
+struct would_do_or_gather;  ///< these values with this join, or this one with join::gather
 
 /// Appears in the diagnostic when a graph is refused.
 template <law Law, class Where, class Left, class Right, class Remedy>
@@ -32,7 +35,9 @@ namespace detail {
 // Spells a violation as a type. Declared only; a function template, because GCC 12 crashes on alias templates here.
 template <violation V, std::size_t... I>
 auto spell(std::index_sequence<I...>) -> broken_law<V.which, at_stage<V.stage>, has<V.left.what, V.left.value>,
-                                                    has<V.right.what, V.right.value>, would_do<V.instead.value[I]...>>;
+                                                    has<V.right.what, V.right.value>,
+                                                    std::conditional_t<V.gather_would_do, would_do_or_gather<V.instead.value[I]...>,
+                                                                       would_do<V.instead.value[I]...>>>;
 
 template <violation V>
 struct judge {

@@ -88,6 +88,13 @@ constexpr violation broken_by_cuts(model_config const& c, stage_traits const& s,
     return {};
 }
 
+constexpr int fewest_kv_heads(model_config const& c, stage_traits const& s) {
+    int fewest = largest_extent;
+    for (int l = s.first_layer; l <= s.last_layer; ++l)
+        if (int const n = c.layer(l).attention.kv_heads; n < fewest) fewest = n;
+    return fewest;
+}
+
 /// As above, with the rank counts that break none of these laws: a remedy that another law refuses is none.
 constexpr violation refused_cuts(model_config const& c, stage_traits const& s, int position) {
     violation v =
@@ -97,6 +104,15 @@ constexpr violation refused_cuts(model_config const& c, stage_traits const& s, i
     if (v && v.right.what == quantity::ranks && v.instead.count == 0)
         for (int ranks = 1; ranks <= s.most_ranks; ++ranks)
             if (!broken_by_cuts(c, s, position, ranks)) v.instead.add(ranks);
+    if (v.which == law::reduce_divides_segments) {
+        stage_traits gathered = s;
+        gathered.cuts.tensor_join = join_kind::gather;
+        v.gather_would_do = !broken_by_cuts(c, gathered, position, s.ranks());
+    }
+    if (v && v.right.what == quantity::ranks && v.instead.count > 0 && effective(s.cuts, s.ranks()).tensor) {
+        int const fewest = fewest_kv_heads(c, s);
+        if (v.instead.value[static_cast<std::size_t>(v.instead.count - 1)] > fewest) v.kv_heads = fewest;
+    }
     return v;
 }
 

@@ -1,7 +1,7 @@
 // The dense Llama family (2, 3, 3.1), described with the public pieces of core/config.hpp.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <tenon/core/config.hpp>
+#include <tenon/model/dense.hpp>
 
 namespace tenon::inline v0::model {
 
@@ -23,16 +23,9 @@ struct llama_shape {
 /// The Llama of that shape. Every layer is of one kind.
 /// Source: Touvron et al. 2023, "Llama 2", section 2.2.
 constexpr model_config llama(llama_shape const& s) {
-    model_config c{.layers = s.layers,
-                   .hidden = s.hidden,
-                   .vocab = s.vocab,
-                   .max_positions = s.max_positions,
-                   .rms_epsilon = s.rms_epsilon,
-                   .rope = {s.rope_theta, s.scaling, s.factor, s.low_freq_factor, s.high_freq_factor, s.original_positions},
-                   .tied = s.tied};
-    int const head_dim = s.head_dim != 0 ? s.head_dim : s.heads > 0 ? s.hidden / s.heads : 0;
-    c.kinds[0] = {.attention = {s.heads, s.kv_heads != 0 ? s.kv_heads : s.heads, head_dim, s.attention_bias, s.attention_bias},
-                  .ffn = {s.ffn, s.mlp_bias}};
+    model_config c = detail::dense(adapter_id::llama, s);
+    c.kinds[0].attention.qkv_bias = c.kinds[0].attention.output_bias = s.attention_bias;
+    c.kinds[0].ffn.bias = s.mlp_bias;
     return c;
 }
 

@@ -1,6 +1,7 @@
 // The names of architectures: which are certified, which are known and not certified. Knows names alone, no shapes and no files.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <tenon/core/config.hpp>
 #include <tenon/core/error.hpp>
 
 #include <array>
@@ -11,60 +12,65 @@
 
 namespace tenon::inline v0::model {
 
-/// What runs an architecture.
-enum class adapter_id : std::uint8_t { llama };
-
 /// A certified architecture. An adapter enters this table when the named parity tests pass, and not before.
 struct adapter {
     adapter_id id = adapter_id::llama;
     std::string_view name{};                         ///< canonical, as in config.json and in a bundle
-    std::array<std::string_view, 5> aliases{};       ///< lower case; other spellings of the name
-    std::array<std::string_view, 2> certified_by{};  ///< the golden checkpoints whose parity tests certify it
+    std::array<std::string_view, 8> aliases{};       ///< lower case; other spellings of the name
+    std::array<std::string_view, 2> certified_by{};  ///< the golden checkpoints or parity tests that certify it
 };
 
-inline constexpr std::array<adapter, 1> adapters{{
+inline constexpr std::array<adapter, 5> adapters{{
     {adapter_id::llama,
      "llama",
-     {"llama", "dense-llama", "dense_llama", "llamaforcausallm", "llamamodel"},
+     {"llama", "dense-llama", "dense_llama", "llamaforcausallm", "llamamodel", "smollm"},
      {"llama_mha_f32", "llama_gqa_bf16_sharded"}},
+    {adapter_id::mistral, "mistral", {"mistral", "mistralforcausallm", "mistralmodel"}, {"mistral_swa_bf16", "mistral_nemo_f16"}},
+    {adapter_id::qwen2, "qwen2", {"qwen2", "qwen2forcausallm", "qwen2model"}, {"qwen2_f32", "qwen2_tied_bf16"}},
+    {adapter_id::qwen3, "qwen3", {"qwen3", "qwen3forcausallm", "qwen3model"}, {"qwen3_bf16", "qwen3_fp8"}},
+    {adapter_id::phi3, "phi3", {"phi3", "phi3forcausallm", "phi3model"}, {"phi3_oracle"}},
 }};
+
+/// The canonical name of an architecture.
+constexpr std::string_view name_of(adapter_id id) {
+    for (adapter const& a : adapters)
+        if (a.id == id) return a.name;
+    return {};
+}
 
 /// An architecture that is known by name and that no test certifies.
 struct uncertified {
     std::string_view name{};        ///< as `model_type` spells it
     std::string_view class_name{};  ///< lower case; as `architectures` spells it
+    std::string_view reason{};      ///< something that it computes and this library does not
 };
 
-inline constexpr std::array<uncertified, 29> known_names{{
-    {"mistral", "mistralforcausallm"},
-    {"mixtral", "mixtralforcausallm"},
-    {"phi3", "phi3forcausallm"},
-    {"qwen2", "qwen2forcausallm"},
-    {"qwen2_moe", "qwen2moeforcausallm"},
-    {"qwen3", "qwen3forcausallm"},
-    {"qwen3_moe", "qwen3moeforcausallm"},
-    {"qwen3_5", "qwen3_5forconditionalgeneration"},
-    {"qwen3_5_text", "qwen3_5forcausallm"},
-    {"deepseek_v2", "deepseekv2forcausallm"},
-    {"deepseek_v3", "deepseekv3forcausallm"},
-    {"deepseek_v32", "deepseekv32forcausallm"},
-    {"deepseek_v4", "deepseekv4forcausallm"},
-    {"kimi_k2", "kimik2forcausallm"},
-    {"kimi_linear", "kimilinearforcausallm"},
-    {"glm4_moe", "glm4moeforcausallm"},
-    {"glm5_next", "glm5nextforcausallm"},
-    {"glm5_next_text", "glm5nexttextforcausallm"},
-    {"glm_moe_dsa", "glmmoedsaforcausallm"},
-    {"gpt_oss", "gptossforcausallm"},
-    {"gemma", "gemmaforcausallm"},
-    {"gemma2", "gemma2forcausallm"},
-    {"gemma3", "gemma3forconditionalgeneration"},
-    {"gemma3_text", "gemma3forcausallm"},
-    {"mamba", "mambaforcausallm"},
-    {"mamba2", "mamba2forcausallm"},
-    {"stablelm", "stablelmforcausallm"},
-    {"granite", "graniteforcausallm"},
-    {"llama4", "llama4forconditionalgeneration"},
+inline constexpr std::array<uncertified, 25> known_names{{
+    {"mixtral", "mixtralforcausallm", "routed experts"},
+    {"qwen2_moe", "qwen2moeforcausallm", "routed experts and a gated shared expert"},
+    {"qwen3_moe", "qwen3moeforcausallm", "routed experts"},
+    {"qwen3_5", "qwen3_5forconditionalgeneration", "linear attention with a recurrent state"},
+    {"qwen3_5_text", "qwen3_5forcausallm", "linear attention with a recurrent state"},
+    {"deepseek_v2", "deepseekv2forcausallm", "latent attention and routed experts"},
+    {"deepseek_v3", "deepseekv3forcausallm", "latent attention and routed experts"},
+    {"deepseek_v32", "deepseekv32forcausallm", "latent attention over indexed keys and routed experts"},
+    {"deepseek_v4", "deepseekv4forcausallm", "compressed attention, hyper-connections and routed experts"},
+    {"kimi_k2", "kimik2forcausallm", "latent attention and routed experts"},
+    {"kimi_linear", "kimilinearforcausallm", "linear attention with a recurrent state and routed experts"},
+    {"glm4_moe", "glm4moeforcausallm", "routed experts and a partial rotation"},
+    {"glm5_next", "glm5nextforcausallm", "linear attention, hyper-connections and routed experts"},
+    {"glm5_next_text", "glm5nexttextforcausallm", "linear attention, hyper-connections and routed experts"},
+    {"glm_moe_dsa", "glmmoedsaforcausallm", "latent attention over indexed keys and routed experts"},
+    {"gpt_oss", "gptossforcausallm", "routed experts and attention sinks"},
+    {"gemma", "gemmaforcausallm", "gelu and scaled embeddings"},
+    {"gemma2", "gemma2forcausallm", "soft-capped scores, alternating local and global layers, gelu"},
+    {"gemma3", "gemma3forconditionalgeneration", "alternating local and global layers with two rotations, gelu"},
+    {"gemma3_text", "gemma3forcausallm", "alternating local and global layers with two rotations, gelu"},
+    {"mamba", "mambaforcausallm", "a recurrent state instead of attention"},
+    {"mamba2", "mamba2forcausallm", "a recurrent state instead of attention"},
+    {"stablelm", "stablelmforcausallm", "layer norms with a mean and a partial rotation"},
+    {"granite", "graniteforcausallm", "multipliers on embeddings, scores, residuals and logits"},
+    {"llama4", "llama4forconditionalgeneration", "routed experts and layers without rotation"},
 }};
 
 enum class certification : std::uint8_t { unknown, known, certified };
@@ -94,6 +100,13 @@ constexpr std::size_t position_of(std::string_view name) noexcept {
     return adapters.size();
 }
 
+constexpr std::size_t known_position_of(std::string_view name) noexcept {
+    std::size_t i = 0;
+    while (i < known_names.size() && !same_name(trimmed(name), known_names[i].name) && !same_name(trimmed(name), known_names[i].class_name))
+        ++i;
+    return i;
+}
+
 }  // namespace detail
 
 /// Spaces around the name and the case of its letters do not matter, here and below.
@@ -107,13 +120,10 @@ constexpr adapter const* find_adapter(std::string_view name) noexcept {
 
 constexpr certification classify(std::string_view name) noexcept {
     if (is_certified(name)) return certification::certified;
-    for (uncertified const& u : known_names)
-        if (detail::same_name(detail::trimmed(name), u.name) || detail::same_name(detail::trimmed(name), u.class_name))
-            return certification::known;
-    return certification::unknown;
+    return detail::known_position_of(name) < known_names.size() ? certification::known : certification::unknown;
 }
 
-/// "llama"
+/// "llama, mistral, qwen2, qwen3, phi3"
 template <class = void>
 std::string certified_names() {
     std::string text;
@@ -121,14 +131,16 @@ std::string certified_names() {
     return text;
 }
 
-/// The adapter of a name. Refuses with `architecture_is_certified` what is known and not certified, and with
+/// The adapter of a name. Refuses with `architecture_is_certified` and the reason what is known and not certified, and with
 /// `architecture_is_known` everything else.
 template <class = void>
 adapter const& adapter_of(std::string_view name) {
     if (adapter const* const found = find_adapter(name)) return *found;
     std::string const text = std::string(detail::trimmed(name).substr(0, 80));
-    if (classify(name) == certification::known)
-        tenon::v0::detail::refuse("architecture_is_certified", text + " is known, not certified; certified: " + certified_names());
+    if (std::size_t const known = detail::known_position_of(name); known < known_names.size())
+        tenon::v0::detail::refuse(
+            "architecture_is_certified",
+            text + " is known, not certified (" + std::string(known_names[known].reason) + "); certified: " + certified_names());
     tenon::v0::detail::refuse("architecture_is_known",
                               (text.empty() ? "an empty name" : text) + " is unknown; certified: " + certified_names());
 }

@@ -32,6 +32,15 @@ struct refused {
 };
 
 constexpr violation broken(law which, int stage, operand left, operand right, remedies instead = {}) { return {which, stage, left, right, instead}; }
+/// The same, where the last remedy repeats KV heads.
+constexpr violation repeating(violation v, int kv_heads) {
+    v.kv_heads = kv_heads;
+    return v;
+}
+constexpr violation or_gather(violation v) {
+    v.gather_would_do = true;
+    return v;
+}
 constexpr violation at_character(law which, int part, int character) { return broken(which, part, {q::character, character}, {}); }
 template <class... Int>
 constexpr remedies would_do_(Int... v) {
@@ -63,16 +72,16 @@ std::vector<refused> refused_plans() {
         {tiny, "0-3@0,1:none", broken(law::unsharded_has_one_rank, 0, {q::layers, 4}, {q::ranks, 2}, only(1))},
         {tiny, "0-3@0,1:expert", broken(law::rule_cuts_something, 0, {q::experts, 0}, {q::ranks, 2})},
         {tiny, "0-3@0,1:tensor+expert_width.reduce", broken(law::rule_cuts_something, 0, {q::experts, 0}, {q::ranks, 2})},
-        {thirty_heads, "0-1@0;2-3@0,1,2,3", broken(law::heads_divide_over_ranks, 1, {q::heads, 30}, {q::ranks, 4}, would_do_(1, 2, 3, 6, 30))},
+        {thirty_heads, "0-1@0;2-3@0,1,2,3", repeating(broken(law::heads_divide_over_ranks, 1, {q::heads, 30}, {q::ranks, 4}, would_do_(1, 2, 3, 6, 30)), 6)},
         {tiny_but([](auto& s) { s.hidden = 448; s.heads = 28; s.kv_heads = 4; }), "all@0,1,2,3,4,5,6,7",
-         broken(law::heads_divide_over_ranks, 0, {q::heads, 28}, {q::ranks, 8}, would_do_(1, 2, 4, 28))},
+         repeating(broken(law::heads_divide_over_ranks, 0, {q::heads, 28}, {q::ranks, 8}, would_do_(1, 2, 4, 28)), 4)},
         {tiny_but([](auto& s) { s.hidden = 832; s.heads = 52; s.kv_heads = 0; }), "all@0,1,2",
          broken(law::heads_divide_over_ranks, 0, {q::heads, 52}, {q::ranks, 3}, would_do_(1, 2, 4, 13, 26, 52))},
-        {twelve_heads, "0-1@0;2-3@0,1,2,3", broken(law::kv_heads_divide_or_repeat, 1, {q::kv_heads, 6}, {q::ranks, 4}, would_do_(1, 2, 3, 6, 12))},
+        {twelve_heads, "0-1@0;2-3@0,1,2,3", repeating(broken(law::kv_heads_divide_or_repeat, 1, {q::kv_heads, 6}, {q::ranks, 4}, would_do_(1, 2, 3, 6, 12)), 6)},
         {tiny_but([](auto& s) { s.ffn = 3; }), "0-1@0;2-3@0,1,2,3", broken(law::every_rank_has_work, 1, {q::ffn, 3}, {q::ranks, 4}, would_do_(1, 2))},
         {tiny_but([](auto& s) { s.hidden = 2; s.head_dim = 2; }), "0@0;1@0,1,2,3;2-3@1", broken(law::every_rank_has_work, 1, {q::hidden, 2}, {q::ranks, 4}, would_do_(1, 2))},
         {tiny_but([](auto& s) { s.vocab = 3; }), "0-1@0,1,2,3;2-3@0", broken(law::every_rank_has_work, 0, {q::vocab, 3}, {q::ranks, 4}, would_do_(1, 2))},
-        {six_heads, "0-3@0,1,2:tensor.reduce", broken(law::reduce_divides_segments, 0, {q::segments, 2}, {q::ranks, 3}, would_do_(1, 2))},
+        {six_heads, "0-3@0,1,2:tensor.reduce", or_gather(broken(law::reduce_divides_segments, 0, {q::segments, 2}, {q::ranks, 3}, would_do_(1, 2)))},
         {tiny, "", at_character(law::plan_is_not_empty, 0, 0)},
         {tiny, "0-3@0;", at_character(law::plan_part_is_not_empty, 1, 6)},
         {tiny, ";0-3@0", at_character(law::plan_part_is_not_empty, 0, 0)},
@@ -118,8 +127,10 @@ std::vector<refused_stages> refused_lists() {
         {{whole_but([](auto& s) { s.devices = {}; })}, broken(law::stage_has_devices, 0, {q::devices, 0}, {})},
         {{whole_but([](auto& s) { s.devices = on(6, 2); })}, broken(law::device_index_is_positive, 0, {q::ranks, 2}, {q::device, -1})},
         {{whole_but([](auto& s) { s.devices = on(0, 2); s.most_ranks = 1; })}, broken(law::device_serves_ranks, 0, {q::most_ranks, 1}, {q::ranks, 2}, only(1))},
-        {{whole_but([](auto& s) { s.devices = on(0, 7); s.most_ranks = 6; })}, broken(law::device_serves_ranks, 0, {q::most_ranks, 6}, {q::ranks, 7}, would_do_(1, 2, 4))},
+        {{whole_but([](auto& s) { s.devices = on(0, 7); s.most_ranks = 6; })}, repeating(broken(law::device_serves_ranks, 0, {q::most_ranks, 6}, {q::ranks, 7}, would_do_(1, 2, 4)), 2)},
         {{whole_but([](auto& s) { s.devices = on(8, 1); s.most_ranks = 0; })}, broken(law::device_is_available, 0, {q::kind, 4}, {q::device, 7})},
+        {{early, late_but([](auto& s) { s.devices = on(8, 1); s.canonical = false; })},
+         broken(law::stages_share_arithmetic, 1, {q::kind, 1}, {q::kind, 4}, only(1))},
         {{whole_but([](auto& s) { s.devices = on(0, 2); s.cuts = {.expert = true, .expert_width = true}; })}, broken(law::rules_agree, 0, {q::layers, 4}, {q::ranks, 2})},
         {{early, late_but([&](auto& s) { s.crossing = crossing(2, dtype::f32); })}, broken(law::seam_schemas_agree, 1, {q::schema, 1}, {q::schema, 2}, only(1))},
         {{early, late_but([&](auto& s) { s.crossing = crossing(1, dtype::bf16); })},

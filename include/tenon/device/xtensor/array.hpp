@@ -66,7 +66,6 @@ using array = xt::xtensor<float, Rank, xt::layout_type::row_major, refusing_allo
 using xt::all;
 using xt::newaxis;
 using xt::noalias;
-using xt::range;
 using xt::view;
 
 /// x y + z, rounded once. Not xt::fma, which rounds twice where xsimd has no instruction for it. An object, so that nobody finds the other.
@@ -84,6 +83,11 @@ inline constexpr auto rounded = []<class X>(X&& x) {
         },
         std::forward<X>(x));
 };
+
+/// Indices first, first + 1, ... end - 1 of an axis.
+inline xt::xrange<std::ptrdiff_t> range(std::size_t first, std::size_t end) {
+    return {static_cast<std::ptrdiff_t>(first), static_cast<std::ptrdiff_t>(end)};
+}
 
 /// (n) as (n, 1): one number for every row of a matrix.
 inline auto column(array<1> const& x) { return view(x, all(), newaxis()); }

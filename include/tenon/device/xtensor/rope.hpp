@@ -14,7 +14,7 @@ namespace tenon::inline v0::device::specification {
 /// Source: Su et al. 2021, "RoFormer", section 3.4.2, in the half-split layout.
 inline array<3> rope(array<3> const& x, array<2> const& cosines, array<2> const& sines) {
     std::size_t const half = cosines.shape(1);
-    auto const low = range(std::size_t{0}, half), high = range(half, 2 * half);
+    auto const low = range(0, half), high = range(half, 2 * half);
     auto const a = view(x, all(), all(), low), b = view(x, all(), all(), high);
     auto const c = view(cosines, all(), newaxis(), all()), s = view(sines, all(), newaxis(), all());
 

@@ -15,11 +15,11 @@ inline array<1> over_lanes(array<2> const& x, auto take) {
     array<2> l = xt::zeros<float>({T, lanes});
     for (std::size_t k = 0; k < n; k += lanes) {
         std::size_t const width = n - k < lanes ? n - k : lanes;
-        array<2> const part = view(x, all(), range(k, k + width)), before = view(l, all(), range(0u, width));
-        noalias(view(l, all(), range(0u, width))) = take(part, before);
+        array<2> const part = view(x, all(), range(k, k + width)), before = view(l, all(), range(0, width));
+        noalias(view(l, all(), range(0, width))) = take(part, before);
     }
     for (std::size_t h = lanes / 2; h > 0; h /= 2)
-        noalias(view(l, all(), range(0u, h))) = view(l, all(), range(0u, h)) + view(l, all(), range(h, 2 * h));
+        noalias(view(l, all(), range(0, h))) = view(l, all(), range(0, h)) + view(l, all(), range(h, 2 * h));
     return view(l, all(), 0);
 }
 

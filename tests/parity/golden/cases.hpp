@@ -89,12 +89,15 @@ TEST_CASE("Every dense golden has them under plans that arrive as text: pipeline
     dense_goldens::each([]<class Model>() {
         CAPTURE(Model::folder);
         golden const g = read_golden(data + std::string(Model::folder));
-        int const layers = Model::config.layers, heads = Model::config.kinds[0].attention.heads;
+        grouped_attention const& a = Model::config.kinds[0].attention;
+        int const layers = Model::config.layers;
         std::string const last = std::to_string(layers - 1);
         for (std::string const& text : {std::string("all@0"), "0-1@0;2-" + last + "@1", "0-1@0,1;2-" + last + "@2,3:tensor.gather"})
             check_dynamic(g, text);
-        for (int const ranks : {2, 3, 4, 8})
-            if (heads % ranks == 0 && (every_plan || ranks == 2)) check_dynamic(g, devices(ranks));
+        for (int const ranks : {2, 3, 4, 6, 8}) {
+            bool const legal = a.heads % ranks == 0 && (a.kv_heads % ranks == 0 || ranks % a.kv_heads == 0);
+            if (legal && (every_plan || ranks == 2)) check_dynamic(g, devices(ranks));
+        }
     });
 }
 

@@ -33,8 +33,6 @@ class run_options {
 public:
     explicit run_options(CLI::App& app) {
         app.add_option("--model", model_, "Hugging Face directory (the embedded model when absent)")->type_name("DIR");
-        app.add_option("--device", device_, "backend of every device that the plan leaves bare")
-            ->check(CLI::IsMember(std::vector<std::string>{"cpu", "xtensor", "eigen"}))->capture_default_str();
         app.add_option("--runtime", runtime_, "who runs the ranks")
             ->check(CLI::IsMember(std::vector<std::string>{"sequential", "threads", "processes", "mpi"}))->capture_default_str();
         app.add_option("--weights", weights_, "format in which the ranks hold their matrices")
@@ -57,7 +55,6 @@ public:
 
     /// Refuses by name what is not built yet and what does not go together, and reads the ids. Before any file is touched.
     void check() {
-        if (device_ != "cpu") refuse("device_is_available", "--device " + device_ + " is not built yet; cpu would do");
         if (runtime_ != "sequential" && runtime_ != "threads")
             refuse("runtime_is_available", "--runtime " + runtime_ + " is not built yet; sequential or threads would do");
         loading_.weights = weights_named(weights_);
@@ -113,7 +110,7 @@ private:
         return ids;
     }
 
-    std::string model_, device_ = "cpu", runtime_ = "threads", weights_ = "stored", isa_ = "auto", prompt_, logits_out_;
+    std::string model_, runtime_ = "threads", weights_ = "stored", isa_ = "auto", prompt_, logits_out_;
     std::vector<std::string> ids_, stop_ids_;
     int threads_ = 1;
     bool json_ = false;

@@ -1,5 +1,6 @@
 // tenon-plan: checks a plan against a model and prints who owns what and what it costs. Reads no weight: of a checkpoint, the headers.
 // SPDX-License-Identifier: Apache-2.0
+#include "devices.hpp"
 #include "tool_main.hpp"
 
 #include <tenon/checkpoint/config_json.hpp>
@@ -38,12 +39,13 @@ tenon::dtype stored_by(std::string_view text, std::string const& path) {
 
 int main(int argc, char** argv) {
     return tools::exit_status("Checks a plan against a model; prints ownership and cost. Reads no weight.", "tenon-plan", [&](CLI::App& app) {
-        std::string model, config, plan, weights = "stored", format = "text";
+        std::string model, config, plan, device = "cpu", weights = "stored", format = "text";
         auto* const source = app.add_option_group("source", "what is split");
         source->add_option("--model", model, "Hugging Face directory")->type_name("DIR");
         source->add_option("--config", config, "a config.json alone")->type_name("FILE");
         source->require_option(1);
         app.add_option("--plan", plan, "how the layers are split: 0-10@0,1;11-21@2")->required();
+        tools::add_device(app, device);
         app.add_option("--weights", weights, "format in which the ranks hold their matrices")
             ->check(CLI::IsMember(std::vector<std::string>{"stored", "f32", "bf16", "q8"}))->capture_default_str();
         app.add_option("--format", format, "of what is printed")->check(CLI::IsMember(std::vector<std::string>{"text", "json", "dot"}))->capture_default_str();
@@ -53,10 +55,12 @@ int main(int argc, char** argv) {
         tenon::plan::value const parts = tenon::plan::parse(plan);
         std::string const path = source->count("--config") > 0 ? config : model + "/config.json";
         tenon::checkpoint::mapped_file const file(path);
-        tenon::dynamic_graph const graph(tenon::checkpoint::read_config(file.text(), path), parts);
-        tenon::dtype const stored = source->count("--config") > 0 ? stored_by(file.text(), path) : stored_in(model);
-        tenon::cost_view const cost = graph.cost(held, stored);
-        if (format == "json") std::cout << to_json(graph.view(), cost) << '\n';
-        else std::cout << (format == "dot" ? to_dot(graph.view(), cost) : to_text(graph.view(), cost));
+        tools::with_devices(device, [&]<template <int...> class... Device>() {
+            tenon::dynamic_graph const graph(tenon::checkpoint::read_config(file.text(), path), parts, tenon::device::backends<Device...>::available);
+            tenon::dtype const stored = source->count("--config") > 0 ? stored_by(file.text(), path) : stored_in(model);
+            tenon::cost_view const cost = graph.cost(held, stored);
+            if (format == "json") std::cout << to_json(graph.view(), cost) << '\n';
+            else std::cout << (format == "dot" ? to_dot(graph.view(), cost) : to_text(graph.view(), cost));
+        });
     });
 }

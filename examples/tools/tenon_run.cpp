@@ -1,5 +1,6 @@
 // tenon-run: continues prompts with a checkpoint, under a plan. Its options and its answer are a contract that scripts use.
 // SPDX-License-Identifier: Apache-2.0
+#include "devices.hpp"
 #include "run_options.hpp"
 #include "run_report.hpp"
 
@@ -10,11 +11,14 @@
 int main(int argc, char** argv) {
     return tools::exit_status("Continues prompts with a Hugging Face checkpoint, split over devices as a plan says.", "tenon-run", [&](CLI::App& app) {
         tools::run_options asked(app);
-        std::string plan = "all@0";
+        std::string plan = "all@0", device = "cpu";
         app.add_option("--plan", plan, "how the layers are split: 0-10@0,1;11-21@2")->capture_default_str();
+        tools::add_device(app, device);
         app.parse(argc, argv);
         asked.check();
         tenon::plan::value const parts = tenon::plan::parse(plan);
-        tools::run(asked, [&] { return tenon::dynamic_causal_lm<>::load(asked.model(), parts, asked.runtime(), asked.loading()); });
+        tools::with_devices(device, [&]<template <int...> class... Device>() {
+            tools::run(asked, [&] { return tenon::dynamic_causal_lm<Device...>::load(asked.model(), parts, asked.runtime(), asked.loading()); });
+        });
     });
 }

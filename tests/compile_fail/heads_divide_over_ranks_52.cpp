@@ -1,4 +1,4 @@
-// CASES T1: 52 heads on eight devices.
+// 52 heads on eight devices.
 // SPDX-License-Identifier: Apache-2.0
 // expect: broken_law<tenon::(v0::)?law::heads_divide_over_ranks, tenon::(v0::)?at_stage<0>, tenon::(v0::)?has<tenon::(v0::)?quantity::heads, 52>, tenon::(v0::)?has<tenon::(v0::)?quantity::ranks, 8>, tenon::(v0::)?would_do<1, 2, 4, 13, 26, 52> ?>
 #include <tenon/graph/graph.hpp>

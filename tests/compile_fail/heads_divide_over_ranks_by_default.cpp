@@ -1,4 +1,4 @@
-// Several devices and no sharding mean `tensor`, under the same law. CASES T2: 28 heads, 4 KV heads, 8 devices.
+// Several devices and no sharding mean `tensor`, under the same law. 28 heads, 4 KV heads, 8 devices.
 // SPDX-License-Identifier: Apache-2.0
 // expect: broken_law<tenon::(v0::)?law::heads_divide_over_ranks, tenon::(v0::)?at_stage<0>, tenon::(v0::)?has<tenon::(v0::)?quantity::heads, 28>, tenon::(v0::)?has<tenon::(v0::)?quantity::ranks, 8>, tenon::(v0::)?would_do<1, 2, 4, 28> ?>
 #include <tenon/graph/graph.hpp>

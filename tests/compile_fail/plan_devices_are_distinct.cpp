@@ -1,4 +1,4 @@
-// A device twice in one list, as a plan. CASES T13.
+// A device twice in one list, as a plan.
 // SPDX-License-Identifier: Apache-2.0
 // expect: broken_law<tenon::(v0::)?law::devices_are_distinct, tenon::(v0::)?at_stage<0>, tenon::(v0::)?has<tenon::(v0::)?quantity::devices, 2>, tenon::(v0::)?has<tenon::(v0::)?quantity::device, 0>, tenon::(v0::)?would_do<> ?>
 #include <tenon/graph/graph.hpp>

@@ -1,4 +1,4 @@
-// A range written backwards, as a plan. CASES T13.
+// A range written backwards, as a plan.
 // SPDX-License-Identifier: Apache-2.0
 // expect: broken_law<tenon::(v0::)?law::layers_run_forward, tenon::(v0::)?at_stage<0>, tenon::(v0::)?has<tenon::(v0::)?quantity::first_layer, 3>, tenon::(v0::)?has<tenon::(v0::)?quantity::last_layer, 1>, tenon::(v0::)?would_do<> ?>
 #include <tenon/graph/graph.hpp>

@@ -1,4 +1,4 @@
-// A range outside the model, as a plan. CASES T13.
+// A range outside the model, as a plan.
 // SPDX-License-Identifier: Apache-2.0
 // expect: broken_law<tenon::(v0::)?law::layers_within_model, tenon::(v0::)?at_stage<0>, tenon::(v0::)?has<tenon::(v0::)?quantity::layers, 4>, tenon::(v0::)?has<tenon::(v0::)?quantity::last_layer, 200>, tenon::(v0::)?would_do<3> ?>
 #include <tenon/graph/graph.hpp>

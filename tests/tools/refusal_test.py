@@ -18,14 +18,12 @@ class Runners(ToolTest):
             self.refused(law, name, "--model", GQA, *arguments)
 
     def test_values_not_built_yet(self):
-        for device in ("xtensor", "eigen"):
-            self.each("device_is_available", "--ids", "1", "--device", device)
         for runtime in ("processes", "mpi"):
             self.each("runtime_is_available", "--ids", "1", "--runtime", runtime)
         self.each("weights_are_available", "--ids", "1", "--weights", "q8")
         for threads in (2, 64):
             self.each("threads_are_available", "--ids", "1", "--threads", threads)
-        for plan in ("all@xtensor.0", "0-1@0;2-3@eigen.1", "all@cuda.0"):
+        for plan in ("all@cuda.0", "0-1@0;2-3@cuda.1", "all@user.0"):
             self.refused("device_is_available", "tenon-run", "--model", GQA, "--ids", "1", "--plan", plan)
 
     def test_an_instruction_set_of_another_machine(self):
@@ -127,7 +125,7 @@ class Runners(ToolTest):
     def test_other_errors(self):
         for name in RUNNERS:
             run = [name, "--model", GQA, "--ids", "1"]
-            for option in ("--device", "--runtime", "--weights", "--isa"):
+            for option in ("--runtime", "--weights", "--isa"):
                 self.fails(*run, option, "nonsense", says=option)
                 self.fails(*run, option, "", says=option)
             for option in ("--threads", "--chunk", "--max-new-tokens", "--seed", "--top-k"):

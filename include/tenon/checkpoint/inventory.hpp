@@ -149,30 +149,32 @@ struct inventory_report {
 namespace detail {
 inline constexpr std::string_view scale_suffix = "_scale_inv";
 
-/// Whether a matrix is stored as codes with a scale a block: refuses one that is so by halves.
+/// Refuses a matrix that is stored by halves as codes with a scale a block: the scales decide, and the config must declare the blocks.
 template <class = void>
 void check_codes(folder const& files, tensor_view const& t, block_scaling scaling) {
     using tenon::v0::detail::refuse;
     std::string const scale_name = t.name + std::string(scale_suffix);
     tensor_view const* const scale = files.find(scale_name);
-    bool const codes = t.type == dtype::f8_e4m3;
-    if (codes && !scaling)
-        refuse("weights_are_floats", "tensor " + t.name + " is F8_E4M3 and the config declares no block scaling; F32, BF16 or F16, or "
-                                     "quantization_config with quant_method fp8, would do");
-    if (codes && scale == nullptr)
-        refuse("codes_have_scales", "tensor " + t.name + " is F8_E4M3 and " + scale_name + " is missing");
-    if (!codes && scale != nullptr)
-        refuse("codes_have_scales", "tensor " + scale_name + " scales " + t.name + ", which is " +
-                                        std::string(tenon::v0::name_of(t.type)) + "; F8_E4M3 would do");
-    if (!codes) return;
-    std::int64_t const bands = (t.shape[0] + scaling.rows - 1) / scaling.rows, columns = (t.shape[1] + scaling.columns - 1) / scaling.columns;
-    std::vector<std::int64_t> const shape{bands, columns};
+    if (t.type != dtype::f8_e4m3) {
+        if (scale != nullptr)
+            refuse("codes_have_scales",
+                   "tensor " + scale_name + " scales " + t.name + ", which is " + std::string(name_of(t.type)) + "; F8_E4M3 would do");
+        return;
+    }
+    if (!scaling)
+        refuse("weights_are_floats", "tensor " + t.name +
+                                         " is F8_E4M3 and the config declares no block scaling; F32, BF16 or F16, or "
+                                         "quantization_config with quant_method fp8, would do");
+    auto const blocks = [](std::int64_t extent, int block) { return (extent + block - 1) / block; };
+    std::vector<std::int64_t> const shape{blocks(t.shape[0], scaling.rows), blocks(t.shape[1], scaling.columns)};
+    if (scale == nullptr)
+        refuse("codes_have_scales", "tensor " + t.name + " is F8_E4M3 and " + scale_name + " " + show(shape) + " is missing");
     if (scale->shape != shape)
         refuse("tensor_has_shape", "tensor " + scale_name + " has shape " + show(scale->shape) + "; blocks of " +
                                        std::to_string(scaling.rows) + " x " + std::to_string(scaling.columns) + " of " + show(t.shape) +
                                        " ask for " + show(shape));
     if (scale->type != dtype::f32)
-        refuse("weights_are_floats", "tensor " + scale_name + " is " + std::string(tenon::v0::name_of(scale->type)) + "; F32 would do");
+        refuse("weights_are_floats", "tensor " + scale_name + " is " + std::string(name_of(scale->type)) + "; F32 would do");
 }
 }  // namespace detail
 
@@ -196,16 +198,17 @@ inventory_report check_inventory(folder const& files, model_config const& config
             refuse("tensor_has_shape", "tensor " + w.name + " has shape " + show(t->shape) + "; the config asks for " + show(w.shape));
         bool const codes = w.is_matrix && t->type == dtype::f8_e4m3;
         if (!codes && t->type != dtype::f32 && t->type != dtype::bf16 && t->type != dtype::f16)
-            refuse("weights_are_floats",
-                   "tensor " + w.name + " is " + std::string(tenon::v0::name_of(t->type)) + "; F32, BF16 or F16 would do");
+            refuse("weights_are_floats", "tensor " + w.name + " is " + std::string(name_of(t->type)) + "; F32, BF16 or F16 would do");
         if (w.is_matrix) detail::check_codes(files, *t, scaling);
         if (codes) known.push_back(w.name + std::string(detail::scale_suffix));
     }
+    auto const counted = [](std::size_t n, std::string_view noun) {
+        return std::to_string(n) + " " + std::string(noun) + (n == 1 ? "" : "s");
+    };
     if (!missing.empty())
-        refuse("checkpoint_tensors_are_present", std::to_string(missing.size()) + " of " + std::to_string(wanted.size()) +
-                                                     " tensors are missing: " + detail::first_five(missing) +
-                                                     "; seen: " + std::to_string(files.tensors().size()) + " tensors in " +
-                                                     std::to_string(files.files().size()) + " files");
+        refuse("checkpoint_tensors_are_present",
+               std::to_string(missing.size()) + " of " + counted(wanted.size(), "tensor") + " missing: " + detail::first_five(missing) +
+                   "; seen: " + counted(files.tensors().size(), "tensor") + " in " + counted(files.files().size(), "file"));
     std::sort(known.begin(), known.end());
     inventory_report report;
     constexpr std::string_view legacy = ".rotary_emb.inv_freq";
@@ -219,13 +222,13 @@ inventory_report check_inventory(folder const& files, model_config const& config
         report.unused.push_back(t->name);
         if (tied_head) {
             tensor_view const* const table = files.find("model.embed_tokens.weight");
-            report.tied_head_differs = table->type != t->type || table->shape != t->shape ||
-                                       std::memcmp(table->data.data(), t->data.data(), t->data.size()) != 0;
+            report.tied_head_differs =
+                table->type != t->type || table->shape != t->shape || std::memcmp(table->data.data(), t->data.data(), t->data.size()) != 0;
         }
     }
     if (!extra.empty())
         refuse("checkpoint_tensors_are_known",
-               std::to_string(extra.size()) + " tensors belong to nothing in the config: " + detail::first_five(extra));
+               counted(extra.size(), "tensor") + " for which the config has no place: " + detail::first_five(extra));
     return report;
 }
 

@@ -48,8 +48,8 @@ public:
     void read(tensor const& t, int layer, share rows, share columns, Put put) const {
         tensor_place const place = place_of(t, layer, *config_);
         tensor_view const& file = *files_->find(place.name);
-        std::int64_t const width = t.columns, first = place.first_row + rows.begin;
-        std::ptrdiff_t const size = bytes_of(file.type), stride = static_cast<std::ptrdiff_t>(width) * size;
+        std::int64_t const first = place.first_row + rows.begin;
+        std::ptrdiff_t const size = bytes_of(file.type), stride = t.columns * size;
         std::byte const* const source = file.data.data() + first * stride + columns.begin * size;
         if (file.type != dtype::f8_e4m3) {
             put(0, rows.size(), source, stride, file.type);
@@ -59,7 +59,7 @@ public:
         auto const count = static_cast<std::size_t>(columns.size());
         std::vector<float> band(band_rows * count);
         for (int r = 0; r < rows.size(); r += band_rows) {
-            int const high = rows.size() - r < band_rows ? rows.size() - r : band_rows;
+            int const high = std::min(band_rows, rows.size() - r);
             for (int i = 0; i < high; ++i)
                 decode(band.data() + static_cast<std::size_t>(i) * count, source + (r + i) * stride, scales, first + r + i, columns);
             put(r, high, reinterpret_cast<std::byte const*>(band.data()), static_cast<std::ptrdiff_t>(count * sizeof(float)), dtype::f32);

@@ -1,6 +1,7 @@
 // Which part of an axis a rank owns. One rule for widths, output rows, vocabulary and experts.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <tenon/core/profile.hpp>
 
 namespace tenon::inline v0 {
 
@@ -25,17 +26,19 @@ constexpr share kv_share_of(int kv_heads, int rank, int ranks) {
     return {head, head + 1};
 }
 
-inline constexpr int most_segments = 8;
+inline constexpr int most_segments = numeric::canonical_1.segments;
 
 /// Segments of a product over `width` inputs whose sharding unit is `granule`: the largest power of two <= 8 that divides
 /// width / granule. A property of the model, never of the plan.
 constexpr int segments_of(int width, int granule) {
     int const units = width / granule;
-    return units % 8 == 0 ? 8 : units % 4 == 0 ? 4 : units % 2 == 0 ? 2 : 1;
+    int segments = most_segments;
+    while (units % segments != 0) segments /= 2;
+    return segments;
 }
 
 /// The granule of a width that is no row of heads: 32 where 32 divides it, else 1.
-constexpr int granule_of(int width) { return width % 32 == 0 ? 32 : 1; }
+constexpr int granule_of(int width) { return width % numeric::canonical_1.granule == 0 ? numeric::canonical_1.granule : 1; }
 static_assert(segments_of(96, granule_of(96)) == 1 && segments_of(56, granule_of(56)) == 8);
 
 }  // namespace tenon::inline v0

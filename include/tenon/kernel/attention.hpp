@@ -1,12 +1,14 @@
 // What one attention call reads and writes, and the layout of the KV cache: blocks of 64 absolute positions. (The law, rule 7.)
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <tenon/core/profile.hpp>
+
 #include <cstddef>
 #include <cstdint>
 
 namespace tenon::inline v0::kernel {
 
-inline constexpr int kv_block = 64;  ///< positions of one block; part of the law
+inline constexpr int kv_block = numeric::canonical_1.kv_block;  ///< positions of one block; part of the law
 
 /// Causal attention of T query rows of one sequence over its KV cache.
 ///

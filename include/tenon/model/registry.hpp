@@ -16,19 +16,19 @@ namespace tenon::inline v0::model {
 struct adapter {
     adapter_id id = adapter_id::llama;
     std::string_view name{};                         ///< canonical, as in config.json and in a bundle
-    std::array<std::string_view, 8> aliases{};       ///< lower case; other spellings of the name
+    std::string_view aliases{};                      ///< lower case, a space between two; every spelling of the name
     std::array<std::string_view, 2> certified_by{};  ///< the golden checkpoints or parity tests that certify it
 };
 
 inline constexpr std::array<adapter, 5> adapters{{
     {adapter_id::llama,
      "llama",
-     {"llama", "dense-llama", "dense_llama", "llamaforcausallm", "llamamodel", "smollm"},
+     "llama dense-llama dense_llama llamaforcausallm llamamodel smollm",
      {"llama_mha_f32", "llama_gqa_bf16_sharded"}},
-    {adapter_id::mistral, "mistral", {"mistral", "mistralforcausallm", "mistralmodel"}, {"mistral_swa_bf16", "mistral_nemo_f16"}},
-    {adapter_id::qwen2, "qwen2", {"qwen2", "qwen2forcausallm", "qwen2model"}, {"qwen2_f32", "qwen2_tied_bf16"}},
-    {adapter_id::qwen3, "qwen3", {"qwen3", "qwen3forcausallm", "qwen3model"}, {"qwen3_bf16", "qwen3_fp8"}},
-    {adapter_id::phi3, "phi3", {"phi3", "phi3forcausallm", "phi3model"}, {"phi3_oracle"}},
+    {adapter_id::mistral, "mistral", "mistral mistralforcausallm mistralmodel", {"mistral_swa_bf16", "mistral_nemo_f16"}},
+    {adapter_id::qwen2, "qwen2", "qwen2 qwen2forcausallm qwen2model", {"qwen2_f32", "qwen2_tied_bf16"}},
+    {adapter_id::qwen3, "qwen3", "qwen3 qwen3forcausallm qwen3model", {"qwen3_bf16", "qwen3_fp8"}},
+    {adapter_id::phi3, "phi3", "phi3 phi3forcausallm phi3model", {"phi3_oracle", ""}},
 }};
 
 /// The canonical name of an architecture.
@@ -92,12 +92,20 @@ constexpr bool same_name(std::string_view name, std::string_view lower) noexcept
     return true;
 }
 
+constexpr bool is_one_of(std::string_view name, std::string_view words) noexcept {
+    while (!words.empty()) {
+        std::string_view const word = words.substr(0, words.find(' '));
+        if (same_name(name, word)) return true;
+        words.remove_prefix(word.size() < words.size() ? word.size() + 1 : word.size());
+    }
+    return false;
+}
+
 // A position and not a pointer: with -fsanitize=undefined, g++ 12 takes no address for a constant when it compares it with nullptr.
 constexpr std::size_t position_of(std::string_view name) noexcept {
-    for (std::size_t i = 0; i < adapters.size(); ++i)
-        for (std::string_view const alias : adapters[i].aliases)
-            if (!alias.empty() && same_name(trimmed(name), alias)) return i;
-    return adapters.size();
+    std::size_t i = 0;
+    while (i < adapters.size() && !is_one_of(trimmed(name), adapters[i].aliases)) ++i;
+    return i;
 }
 
 constexpr std::size_t known_position_of(std::string_view name) noexcept {

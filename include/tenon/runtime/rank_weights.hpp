@@ -63,6 +63,7 @@ public:
         stage_traits const& s = graph.stages[static_cast<std::size_t>(stage)];
         config_ = graph.config;
         first_layer_ = s.first_layer;
+        read_from_ = fault == testing::fault::swapped_ranges ? neighbours_layers(graph, stage) - s.first_layer : 0;
         layers_.resize(static_cast<std::size_t>(s.layer_count()));
         for (tensor const& t : graph.ir.tensors) {
             if (t.stage != stage) continue;
@@ -91,6 +92,12 @@ public:
     }
 
 private:
+    /// The first layer of the stage that `stage` changes places with: its own where there is none of as many layers.
+    static int neighbours_layers(graph_view graph, int stage) {
+        auto const at = static_cast<std::size_t>(stage), other = at ^ 1U;
+        bool const alike = other < graph.stages.size() && graph.stages[other].layer_count() == graph.stages[at].layer_count();
+        return graph.stages[alike ? other : at].first_layer;
+    }
     void take(tensor const& t, int layer, layer_weights& into, int member, checkpoint::tensor_source const& source,
               device::backend const& backend, weights format, load_observer* observer, testing::fault fault) {
         share rows = t.rows_of(member);
@@ -111,7 +118,7 @@ private:
                                     .first_row = rows.begin};
             memory_.emplace_back(backend.packed_bytes(m));
             void* const to = memory_.back().data();
-            source.read(t, layer, rows, columns,
+            source.read(t, layer + read_from_, rows, columns,
                         [&](int first, int count, std::byte const* from, std::ptrdiff_t stride, dtype type) {
                             backend.pack(to, m, first, count, from, stride, type);
                         });
@@ -140,7 +147,7 @@ private:
     }
 
     model_config const* config_ = nullptr;
-    int first_layer_ = 0;
+    int first_layer_ = 0, read_from_ = 0;
     deferred<Lazy, std::vector<layer_weights>> layers_;
     layer_weights ends_;
     deferred<Lazy, std::vector<held_tensor>> held_;

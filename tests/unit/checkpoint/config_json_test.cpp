@@ -10,6 +10,7 @@
 #include <vector>
 
 using namespace checkpoint_test;
+using tenon::adapter_id;
 using tenon::model_config;
 using tenon::rope_scaling;
 using tenon::checkpoint::mapped_file;
@@ -41,70 +42,97 @@ std::string law(std::string_view changes) {
     return law_of([changes] { read(changes); });
 }
 
+constexpr std::string_view families[]{"llama", "mistral", "qwen2", "qwen3", "phi3"};
+
+// The base config as that family's, with what every one of them may ask for, and the changes.
+std::string as(std::string_view family, std::string_view changes = {}) {
+    std::string text = "\"model_type\": \"" + std::string(family) + "\", \"num_key_value_heads\": 8";
+    if (changes.find("\"num_attention_heads\"") != std::string_view::npos) text.back() = '2';
+    return changes.empty() ? text : text + ", " + std::string(changes);
+}
+
 std::string member(std::string_view key, std::string_view value) { return std::string("\"").append(key).append("\": ").append(value); }
 
 struct expected {
     std::string_view file;
+    adapter_id family;
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab, max_positions;
-    double theta;
-    bool tied;
-    double factor;  // 1: no scaling
+    double theta, epsilon;
+    bool tied = false;
+    double factor = 1;  // 1: no scaling
+    int window = 0;
 };
+
+// Every field of the config that the numbers of a row mean.
+model_config config_of(expected const& e) {
+    model_config want;
+    want.adapter = e.family;
+    want.layers = e.layers;
+    want.hidden = e.hidden;
+    want.vocab = e.vocab;
+    want.max_positions = e.max_positions;
+    want.rms_epsilon = e.epsilon;
+    want.rope.theta = e.theta;
+    if (e.factor != 1) want.rope = {e.theta, rope_scaling::llama3, e.factor, 1, 4, 8192};
+    want.tied = e.tied;
+    want.kinds[0] = {{e.heads, e.kv_heads, e.head_dim, e.family == adapter_id::qwen2, false, e.family == adapter_id::qwen3, e.window},
+                     {e.ffn, false}};
+    return want;
+}
 
 }  // namespace
 
-TEST_CASE("the published Llama configs read to exactly their geometry") {
-    constexpr expected table[]{{"Llama-2-7B", 32, 4096, 32, 32, 128, 11008, 32000, 4096, 10000, false, 1},
-                               {"TinyLlama-1.1B", 22, 2048, 32, 4, 64, 5632, 32000, 2048, 10000, false, 1},
-                               {"Llama-3-8B", 32, 4096, 32, 8, 128, 14336, 128256, 8192, 500000, false, 1},
-                               {"Llama-3.1-8B", 32, 4096, 32, 8, 128, 14336, 128256, 131072, 500000, false, 8},
-                               {"Llama-3.1-405B", 126, 16384, 128, 8, 128, 53248, 128256, 131072, 500000, false, 8},
-                               {"Llama-3.2-1B", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 500000, true, 32},
-                               {"SmolLM-135M", 30, 576, 9, 3, 64, 1536, 49152, 2048, 10000, true, 1},
-                               {"Yi-6B", 32, 4096, 32, 4, 128, 11008, 64000, 4096, 5000000, false, 1},
-                               {"CodeLlama-34B", 48, 8192, 64, 8, 128, 22016, 32000, 16384, 1000000, false, 1}};
+TEST_CASE("the published configs of the certified families read to exactly their geometry") {
+    constexpr adapter_id llama = adapter_id::llama, mistral = adapter_id::mistral, phi3 = adapter_id::phi3, qwen2 = adapter_id::qwen2,
+                         qwen3 = adapter_id::qwen3;
+    constexpr expected table[]{{"Llama-2-7B", llama, 32, 4096, 32, 32, 128, 11008, 32000, 4096, 10000, 1e-5},
+                               {"TinyLlama-1.1B", llama, 22, 2048, 32, 4, 64, 5632, 32000, 2048, 10000, 1e-5},
+                               {"Llama-3-8B", llama, 32, 4096, 32, 8, 128, 14336, 128256, 8192, 500000, 1e-5},
+                               {"Llama-3.1-8B", llama, 32, 4096, 32, 8, 128, 14336, 128256, 131072, 500000, 1e-5, false, 8},
+                               {"Llama-3.1-405B", llama, 126, 16384, 128, 8, 128, 53248, 128256, 131072, 500000, 1e-5, false, 8},
+                               {"Llama-3.2-1B", llama, 16, 2048, 32, 8, 64, 8192, 128256, 131072, 500000, 1e-5, true, 32},
+                               {"SmolLM-135M", llama, 30, 576, 9, 3, 64, 1536, 49152, 2048, 10000, 1e-5, true},
+                               {"Yi-6B", llama, 32, 4096, 32, 4, 128, 11008, 64000, 4096, 5000000, 1e-5},
+                               {"CodeLlama-34B", llama, 48, 8192, 64, 8, 128, 22016, 32000, 16384, 1000000, 1e-5},
+                               {"Mistral-7B-v0.1", mistral, 32, 4096, 32, 8, 128, 14336, 32000, 32768, 10000, 1e-5, false, 1, 4096},
+                               {"Mistral-Nemo-12B", mistral, 40, 5120, 32, 8, 128, 14336, 131072, 131072, 1000000, 1e-5},
+                               {"Phi-3-mini", phi3, 32, 3072, 32, 32, 96, 8192, 32064, 4096, 10000, 1e-5, false, 1, 2047},
+                               {"Qwen2.5-0.5B", qwen2, 24, 896, 14, 2, 64, 4864, 151936, 32768, 1000000, 1e-6, true},
+                               {"Qwen2.5-3B", qwen2, 36, 2048, 16, 2, 128, 11008, 151936, 32768, 1000000, 1e-6, true},
+                               {"Qwen2.5-7B", qwen2, 28, 3584, 28, 4, 128, 18944, 152064, 131072, 1000000, 1e-6},
+                               {"Qwen3-0.6B", qwen3, 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1000000, 1e-6, true},
+                               {"Qwen3-4B", qwen3, 36, 2560, 32, 8, 128, 9728, 151936, 40960, 1000000, 1e-6, true},
+                               {"Qwen3-8B", qwen3, 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1000000, 1e-6},
+                               {"Qwen3-14B", qwen3, 40, 5120, 40, 8, 128, 17408, 151936, 40960, 1000000, 1e-6}};
     for (expected const& e : table) {
         CAPTURE(e.file);
-        model_config want;
-        want.layers = e.layers;
-        want.hidden = e.hidden;
-        want.vocab = e.vocab;
-        want.max_positions = e.max_positions;
-        want.rms_epsilon = 1e-5;
-        want.rope.theta = e.theta;
-        if (e.factor != 1) {
-            want.rope.scaling = rope_scaling::llama3;
-            want.rope.factor = e.factor;
-            want.rope.low_freq_factor = 1;
-            want.rope.high_freq_factor = 4;
-            want.rope.original_positions = 8192;
-        }
-        want.tied = e.tied;
-        want.kinds[0] = {{e.heads, e.kv_heads, e.head_dim, false, false}, {e.ffn, false}};
-        CHECK(read_file(data + "/configs/" + std::string(e.file) + ".json") == want);
+        CHECK(read_file(data + "/configs/" + std::string(e.file) + ".json") == config_of(e));
     }
 }
 
-TEST_CASE("the published configs of other families are refused as known, not certified, by their model_type") {
+TEST_CASE("the published configs of other families are refused as known, not certified, by their model_type and with the reason") {
     struct other {
-        std::string_view file, type;
+        std::string_view file, type, reason;
     };
-    constexpr other table[]{{"Mistral-7B-v0.1", "mistral"}, {"Mistral-Nemo-12B", "mistral"},
-                            {"Mixtral-8x7B", "mixtral"},    {"Phi-3-mini", "phi3"},
-                            {"Qwen2.5-0.5B", "qwen2"},      {"Qwen2.5-3B", "qwen2"},
-                            {"Qwen2.5-7B", "qwen2"},        {"Qwen3-0.6B", "qwen3"},
-                            {"Qwen3-4B", "qwen3"},          {"Qwen3-8B", "qwen3"},
-                            {"Qwen3-14B", "qwen3"},         {"Qwen3-30B-A3B", "qwen3_moe"},
-                            {"Qwen3.5-27B", "qwen3_5"},     {"DeepSeek-V2-Lite", "deepseek_v2"},
-                            {"DeepSeek-V3", "deepseek_v3"}, {"DeepSeek-V4-Flash", "deepseek_v4"},
-                            {"Kimi-K2", "kimi_k2"},         {"Kimi-Linear-48B-A3B", "kimi_linear"},
-                            {"GLM-4.5", "glm4_moe"},        {"gpt-oss-20b", "gpt_oss"},
-                            {"Gemma-2-2b", "gemma2"},       {"Gemma-3-1B", "gemma3_text"},
-                            {"StableLM-3B", "stablelm"}};
+    constexpr other table[]{
+        {"Mixtral-8x7B", "mixtral", "routed experts"},
+        {"Qwen3-30B-A3B", "qwen3_moe", "routed experts"},
+        {"Qwen3.5-27B", "qwen3_5", "linear attention with a recurrent state"},
+        {"DeepSeek-V2-Lite", "deepseek_v2", "latent attention and routed experts"},
+        {"DeepSeek-V3", "deepseek_v3", "latent attention and routed experts"},
+        {"DeepSeek-V4-Flash", "deepseek_v4", "compressed attention, hyper-connections and routed experts"},
+        {"Kimi-K2", "kimi_k2", "latent attention and routed experts"},
+        {"Kimi-Linear-48B-A3B", "kimi_linear", "linear attention with a recurrent state and routed experts"},
+        {"GLM-4.5", "glm4_moe", "routed experts and a partial rotation"},
+        {"gpt-oss-20b", "gpt_oss", "routed experts and attention sinks"},
+        {"Gemma-2-2b", "gemma2", "soft-capped scores, alternating local and global layers, gelu"},
+        {"Gemma-3-1B", "gemma3_text", "alternating local and global layers with two rotations, gelu"},
+        {"StableLM-3B", "stablelm", "layer norms with a mean and a partial rotation"}};
     for (other const& o : table) {
         CAPTURE(o.file);
         CHECK(refusal_of([&] { read_file(data + "/configs/" + std::string(o.file) + ".json"); }) ==
-              "architecture_is_certified: " + std::string(o.type) + " is known, not certified; certified: llama");
+              "architecture_is_certified: " + std::string(o.type) + " is known, not certified (" + std::string(o.reason) +
+                  "); certified: llama, mistral, qwen2, qwen3, phi3");
     }
 }
 
@@ -114,17 +142,24 @@ TEST_CASE("every config of the folder is in one of the two tables above") {
     REQUIRE(folder != nullptr);
     while (::dirent const* const entry = ::readdir(folder)) count += contains(entry->d_name, ".json") ? 1 : 0;
     ::closedir(folder);
-    CHECK(count == 9 + 23);
+    CHECK(count == 19 + 13);
 }
 
-TEST_CASE("the golden configs read") {
-    model_config const mha = read_file(data + "/golden/llama_mha_f32/config.json");
-    CHECK(mha.kinds[0] == tenon::block_kind{{8, 8, 8, false, false}, {64, false}});
-    CHECK(mha.rope == tenon::rope{});
-    model_config const gqa = read_file(data + "/golden/llama_gqa_bf16_sharded/config.json");
-    CHECK(gqa.kinds[0] == tenon::block_kind{{8, 2, 8, false, false}, {96, false}});
-    CHECK(gqa.rope == tenon::rope{500000, rope_scaling::llama3, 8, 1, 4, 256});
-    CHECK(gqa.max_positions == 512);
+TEST_CASE("the golden configs read to exactly their geometry") {
+    model_config gqa = config_of({"", adapter_id::llama, 4, 64, 8, 2, 8, 96, 128, 512, 500000, 1e-5});
+    gqa.rope = {500000, rope_scaling::llama3, 8, 1, 4, 256};
+    CHECK(read_file(data + "/golden/llama_gqa_bf16_sharded/config.json") == gqa);
+    constexpr expected table[]{{"llama_mha_f32", adapter_id::llama, 4, 64, 8, 8, 8, 64, 128, 512, 10000, 1e-5},
+                               {"mistral_swa_bf16", adapter_id::mistral, 4, 64, 8, 2, 8, 96, 128, 512, 10000, 1e-5, false, 1, 8},
+                               {"mistral_nemo_f16", adapter_id::mistral, 4, 80, 4, 2, 16, 96, 130, 512, 1000000, 1e-5},
+                               {"qwen2_f32", adapter_id::qwen2, 3, 64, 4, 4, 16, 40, 128, 512, 1000000, 1e-6},
+                               {"qwen2_tied_bf16", adapter_id::qwen2, 4, 96, 6, 2, 16, 56, 128, 512, 1000000, 1e-6, true},
+                               {"qwen3_bf16", adapter_id::qwen3, 4, 64, 4, 2, 32, 96, 128, 512, 1000000, 1e-6, true},
+                               {"qwen3_fp8", adapter_id::qwen3, 4, 96, 4, 2, 32, 160, 128, 512, 1000000, 1e-6}};
+    for (expected const& e : table) {
+        CAPTURE(e.file);
+        CHECK(read_file(data + "/golden/" + std::string(e.file) + "/config.json") == config_of(e));
+    }
 }
 
 TEST_CASE("absent and null fields mean what they mean for llama") {
@@ -309,13 +344,179 @@ TEST_CASE("a value that is not implemented is refused by name") {
           R"("use_qk_norm": true)", R"("qkv_bias": true)", R"("layer_types": ["full_attention", "sliding_attention"])",
           R"("no_rope_layers": [1])"})
         CHECK_MESSAGE(law(member) == "config_value_is_supported", member);
-    for (char const* const method : {"fp8", "gptq", "awq", "compressed-tensors", "bitsandbytes", "mxfp4"})
-        CHECK(contains(
-            refused("\"quantization_config\": {\"quant_method\": \"" + std::string(method) + "\"}"),
-            "config_value_is_supported: config.json: quantization_config = an object with quant_method \"" + std::string(method) + "\";"));
-    CHECK(law(R"("quantization_config": {})") == "config_value_is_supported");
     for (char const* const value : {"0", "-1e-5"}) CHECK(law("\"rms_norm_eps\": " + std::string(value)) == "config_value_is_supported");
     CHECK(read(R"("rms_norm_eps": 1e-05)").rms_epsilon == 1e-5);
+}
+
+TEST_CASE("8-bit codes with a scale a block are read, and any other way to store weights is refused by name") {
+    using tenon::checkpoint::block_scaling;
+    using tenon::checkpoint::read_block_scaling;
+    auto const scaling = [](std::string_view changes) { return read_block_scaling(config(changes)); };
+    constexpr std::string_view blocks = R"("quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 64.0]})";
+    CHECK(!scaling(""));
+    CHECK(!scaling(R"("quantization_config": null)"));
+    CHECK(scaling(blocks) == block_scaling{128, 64});
+    CHECK(scaling(R"("quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "static", "weight_block_size": [1, 2],
+                                             "modules_to_not_convert": ["lm_head"]})") == block_scaling{1, 2});
+    CHECK(read_block_scaling(mapped_file(data + "/golden/qwen3_fp8/config.json").text()) == block_scaling{128, 128});
+    CHECK(!read_block_scaling(mapped_file(data + "/golden/qwen3_bf16/config.json").text()));
+    for (std::string_view const family : families) CHECK(read(as(family, blocks)) == read(as(family)));
+
+    std::string const inside = "{\"text_config\": " + config(blocks) + "}", plain = ", \"text_config\": " + config() + "}";
+    CHECK(read_block_scaling(inside) == block_scaling{128, 64});
+    CHECK(read_block_scaling("{" + std::string(blocks) + plain) == block_scaling{128, 64});
+    CHECK(read_config("{" + std::string(blocks) + plain) == read());
+    std::string const twice = R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": [64, 64]}, )" + inside.substr(1);
+    CHECK(law_of([&] { read_config(twice); }) == "config_keys_agree");
+
+    struct bad {
+        std::string_view value, says;
+    };
+    constexpr bad table[]{
+        {R"({})", "config_value_is_supported: config.json: quantization_config = an object with quant_method absent;"},
+        {R"({"quant_method": null})", "config_value_is_supported: config.json: quantization_config = an object with quant_method absent;"},
+        {R"({"quant_method": "FP8", "weight_block_size": [1, 1]})", "with quant_method \"FP8\""},
+        {R"({"quant_method": 8})", "config_field_has_type: config.json: quantization_config.quant_method = 8; a string would do"},
+        {R"({"quant_method": "fp8"})",
+         "config_field_is_present: config.json: quantization_config.weight_block_size is missing; [rows, columns] of the block that shares a scale would do"},
+        {R"({"quant_method": "fp8", "weight_block_size": null})", "config_field_is_present"},
+        {R"({"quant_method": "fp8", "fmt": "e5m2", "weight_block_size": [1, 1]})",
+         "config_value_is_supported: config.json: quantization_config.fmt = \"e5m2\"; \"e4m3\" would do"},
+        {R"({"quant_method": "fp8", "weight_block_size": 128})", "config_field_has_type: config.json: quantization_config.weight_block_size = 128"},
+        {R"({"quant_method": "fp8", "weight_block_size": [128]})", "config_field_has_type"},
+        {R"({"quant_method": "fp8", "weight_block_size": [128, 128, 1]})", "config_field_has_type"},
+        {R"({"quant_method": "fp8", "weight_block_size": [128, true]})", "weight_block_size[1] = true; a whole number would do"},
+        {R"({"quant_method": "fp8", "weight_block_size": [1.5, 128]})", "config_field_has_type"},
+        {R"({"quant_method": "fp8", "weight_block_size": [0, 128]})",
+         "config_value_is_supported: config.json: quantization_config.weight_block_size[0] = 0; a whole number from 1 to 2147483647 would do"},
+        {R"({"quant_method": "fp8", "weight_block_size": [128, -1]})", "config_value_is_supported"},
+        {"[]", "config_field_has_type: config.json: quantization_config = an array"},
+        {"true", "config_field_has_type"}};
+    auto const refused_everywhere = [](std::string const& member, std::string_view says) {
+        CAPTURE(member);
+        CHECK_MESSAGE(contains(refused(member), says), refused(member));
+        CHECK(refusal_of([&] { read_block_scaling(config(member)); }) == refused(member));
+        for (std::string_view const family : families) CHECK(refused(as(family, member)) == refused(member));
+        CHECK(law_of([&] { read_config("{" + member + ", \"text_config\": " + config() + "}"); }) == law(member));
+    };
+    for (bad const& b : table) refused_everywhere(member("quantization_config", b.value), b.says);
+    for (std::string_view const method : {"gptq", "awq", "compressed-tensors", "bitsandbytes", "mxfp4", "fbgemm_fp8"}) {
+        std::string const quoted = "\"" + std::string(method) + "\"";
+        refused_everywhere(member("quantization_config", "{\"quant_method\": " + quoted + ", \"weight_block_size\": [128, 128]}"),
+                           "config_value_is_supported: config.json: quantization_config = an object with quant_method " + quoted + ";");
+    }
+    refused_everywhere(R"("compression_config": {"format": "int-quantized"})", "config_value_is_supported: config.json: compression_config");
+}
+
+TEST_CASE("in every family a number is a number, a switch a switch, and the laws of heads hold") {
+    for (std::string_view const family : families) {
+        CAPTURE(family);
+        bool const qwen = family == "qwen2" || family == "qwen3";
+        for (char const* const key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "intermediate_size", "head_dim",
+                                      "max_position_embeddings"}) {
+            CAPTURE(key);
+            for (char const* const value : {"true", "\"64\"", "64.5", "[64]", "{}"})
+                CHECK(law(as(family, member(key, value))) == "config_field_has_type");
+            for (char const* const value : {"0", "-1", "2147483648", "1e999"})
+                CHECK(law(as(family, member(key, value))) == "config_value_is_supported");
+        }
+        for (char const* const key : {"tie_word_embeddings", "use_sliding_window", "use_mrope", "mlp_bias", "attention_bias"})
+            for (char const* const value : {"0", "1", "\"true\"", "[]"})
+                if (family != "qwen2" || std::string_view(key) != "attention_bias")
+                    CHECK(law(as(family, member(key, value))) == "config_field_has_type");
+        for (char const* const value : {"true", "\"4\"", "1.5"}) {
+            if (family != "llama") CHECK(law(as(family, member("sliding_window", value))) == "config_field_has_type");
+            if (qwen) CHECK(law(as(family, member("max_window_layers", value))) == "config_field_has_type");
+        }
+        CHECK(law(as(family, R"("num_attention_heads": 9)")) == (family == "qwen3" ? "heads_share_kv_heads" : "heads_make_the_width"));
+        CHECK(law(as(family, R"("num_attention_heads": 9, "head_dim": 8)")) == "heads_share_kv_heads");
+        CHECK(law(as(family, R"("head_dim": 7)")) == "head_dim_is_even");
+        CHECK(law(as(family, R"("num_hidden_layers": 257)")) == "shape_fits");
+        for (char const* const key : {"rms_norm_eps", "rope_theta"}) CHECK(law(as(family, member(key, "0"))) == "config_value_is_supported");
+    }
+}
+
+TEST_CASE("in every family an explicit head_dim wins, null and absent are the width of a head, and that of qwen3 is 128") {
+    for (std::string_view const family : families) {
+        CAPTURE(family);
+        auto const width = [family](std::string_view changes) { return read(as(family, changes)).kinds[0].attention.head_dim; };
+        int const absent = family == "qwen3" ? 128 : 8;
+        CHECK(width("") == absent);
+        CHECK(width(R"("head_dim": null)") == absent);
+        CHECK(width(R"("hidden_size": 2560, "num_attention_heads": 32, "head_dim": 128)") == 128);
+        CHECK(width(R"("hidden_size": 6144, "num_attention_heads": 64, "head_dim": 128)") == 128);
+        CHECK(width(R"("hidden_size": 1792, "num_attention_heads": 24, "head_dim": 64)") == 64);
+        std::string const none = as(family, R"("hidden_size": 1792, "num_attention_heads": 24)");
+        CHECK(law(none) == (family == "qwen3" ? "nothing is refused" : "heads_make_the_width"));
+    }
+}
+
+TEST_CASE("in every family rope fields have both spellings, and what is not supported is refused by name") {
+    struct good {
+        std::string_view members;
+        tenon::rope means;
+    };
+    tenon::rope const linear{10000, rope_scaling::linear, 2, 1, 4, 0}, llama3{10000, rope_scaling::llama3, 8, 1, 4, 256};
+    good const table[]{
+        {R"("rope_scaling": {"type": "linear", "factor": 2})", linear},
+        {R"("rope_scaling": {"rope_type": "linear", "factor": 2.0})", linear},
+        {R"("rope_scaling": {"rope_type": "linear", "type": "linear", "factor": 2})", linear},
+        {R"("rope_parameters": {"rope_type": "linear", "factor": 2, "rope_theta": 10000})", linear},
+        {R"("rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 256, "extra": 1})",
+         llama3},
+        {R"("rope_scaling": {}, "rope_theta": 10000)", {}},
+        {R"("rope_scaling": {"rope_type": "default"})", {}}};
+    for (good const& g : table)
+        for (std::string_view const family : families) {
+            CAPTURE(g.members);
+            CAPTURE(family);
+            if (family != "phi3")
+                CHECK(read(as(family, g.members)).rope == g.means);
+            else
+                CHECK(law(as(family, g.members)) == "config_value_is_supported");
+        }
+    for (std::string_view const family : families) {
+        CAPTURE(family);
+        CHECK(read(as(family, R"("rope_scaling": null)")).rope == tenon::rope{});
+        CHECK(read(as(family, R"("rope_theta": 1e6)")).rope.theta == 1e6);
+        CHECK(read(as(family, R"("rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0})")).rope.theta == 1e6);
+        for (std::string_view const value : {"2", "true", "\"linear\"", "[]"})
+            CHECK(law(as(family, member("rope_scaling", value))) == "config_field_has_type");
+        for (std::string_view const type : {"yarn", "longrope", "su", "mrope"})
+            for (std::string_view const key : {"type", "rope_type"}) {
+                std::string const spelled = std::string(key) + " = \"" + std::string(type) + "\"";
+                CHECK(contains(refused(as(family, member("rope_scaling", "{" + member(key, "\"" + std::string(type) + "\"") + "}"))),
+                               "config_value_is_supported: config.json: rope_scaling." + spelled));
+            }
+        CHECK(law(as(family, R"("rope_parameters": {"type": "linear", "rope_type": "default"})")) == "config_keys_agree");
+        for (std::string_view const place : {R"("partial_rotary_factor": 0.5)", R"("rope_parameters": {"partial_rotary_factor": 0.5})"})
+            CHECK(contains(refused(as(family, place)), "partial_rotary_factor = 0.5; 1, which rotates the whole head, would do"));
+        CHECK(read(as(family, R"("partial_rotary_factor": 1.0)")) == read(as(family)));
+    }
+}
+
+TEST_CASE("in every family what another family computes is refused by its field and value") {
+    for (std::string_view const family : families) {
+        CAPTURE(family);
+        for (std::string_view const name : {"num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts", "num_experts_per_tok",
+                                            "moe_intermediate_size", "kv_lora_rank", "q_lora_rank", "attention_chunk_size"}) {
+            CHECK(refused(as(family, member(name, "8"))) == "config_value_is_supported: config.json: " + std::string(name) + " = 8; " +
+                                                                std::string(family) + " has none; null would do");
+            CHECK(read(as(family, member(name, "null"))) == read(as(family)));
+        }
+        for (std::string_view const member :
+             {R"("final_logit_softcapping": 30.0)", R"("attn_logit_softcapping": 50)", R"("query_pre_attn_scalar": 256)", R"("clip_qkv": 8)",
+              R"("linear_attn_config": {})", R"("no_rope_layers": [1])", R"("block_configs": [])", R"("use_mrope": true)",
+              R"("attn_output_gate": true)", R"("alibi": true)", R"("qk_layernorm": true)"})
+            CHECK_MESSAGE(law(as(family, member)) == "config_value_is_supported", member);
+        for (std::string_view const act : {"gelu", "relu", "gelu_pytorch_tanh"})
+            for (std::string_view const key : {"hidden_act", "hidden_activation"})
+                CHECK(refused(as(family, member(key, "\"" + std::string(act) + "\""))) ==
+                      "config_value_is_supported: config.json: " + std::string(key) + " = \"" + std::string(act) +
+                          "\"; \"silu\" or \"swish\" would do");
+        CHECK(read(as(family, R"("hidden_act": "silu", "attention_dropout": 0.1, "torch_dtype": "float16", "architectures": ["X"])")) ==
+              read(as(family)));
+    }
 }
 
 TEST_CASE("text_config holds the model, and only the tie may stand outside") {

@@ -23,6 +23,24 @@ double half_by_definition(unsigned pattern) {
 }
 }  // namespace
 
+TEST_CASE("every 8-bit code widens to its value: 1-4-3, bias 7, no infinity, two NaN") {
+    // The magnitudes in order: seven subnormals in steps of 2^-9, then eight numbers to every power of two, in steps of an eighth of it.
+    double magnitude = 0, step = 0x1p-9;
+    for (unsigned code = 0; code < 127; ++code) {
+        CAPTURE(code);
+        CHECK(bits(widen_f8_e4m3(static_cast<std::uint8_t>(code))) == bits(static_cast<float>(magnitude)));
+        CHECK(bits(widen_f8_e4m3(static_cast<std::uint8_t>(code | 128U))) == bits(-static_cast<float>(magnitude)));
+        if (code >= 16 && code % 8 == 0) step *= 2;
+        magnitude += step;
+    }
+    CHECK(widen_f8_e4m3(126) == 448.0F);
+    CHECK(widen_f8_e4m3(8) == 0x1p-6F);
+    for (unsigned const code : {127U, 255U}) {
+        CHECK(std::isnan(widen_f8_e4m3(static_cast<std::uint8_t>(code))));
+        CHECK(bits(widen_f8_e4m3(static_cast<std::uint8_t>(code))) >> 31U == code >> 7U);
+    }
+}
+
 TEST_CASE("every half widens to its value, and comes back as it was") {
     int wrong = 0;
     for (unsigned pattern = 0; pattern < 65536; ++pattern) {

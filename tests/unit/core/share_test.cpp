@@ -11,7 +11,7 @@ static_assert(segments_of(14 * 64, 64) == 2 && segments_of(9 * 64, 64) == 1 && s
 static_assert(segments_of(96, granule_of(96)) == 1 && segments_of(56, granule_of(56)) == 8 && segments_of(5632, granule_of(5632)) == 8);
 static_assert(segments_of(1, 1) == 1 && segments_of(101, granule_of(101)) == 1 && segments_of(128, granule_of(128)) == 4);
 
-// CASES T10, T11, T12.
+// Experts and widths that do not divide.
 static_assert(share_of(8, 0, 3).size() == 3 && share_of(8, 1, 3).size() == 3 && share_of(8, 2, 3).size() == 2);
 static_assert(share_of(9, 0, 3).size() == 3 && share_of(9, 2, 3) == share{6, 9});
 static_assert(share_of(101, 0, 2) == share{0, 51} && share_of(101, 1, 2) == share{51, 101});
@@ -21,7 +21,7 @@ static_assert(share_of(3, 0, 4) == share{0, 1} && share_of(3, 3, 4).size() == 0)
 static_assert(share_of(1 << 24, 1007, 1008).end == 1 << 24);
 static_assert(share_of(2147483647, 63, 64).end == 2147483647);
 
-// CASES T2: 4 KV heads on 8 ranks stand twice each, on neighbours.
+// 4 KV heads on 8 ranks stand twice each, on neighbours.
 static_assert(kv_share_of(4, 0, 8) == share{0, 1} && kv_share_of(4, 1, 8) == share{0, 1} && kv_share_of(4, 7, 8) == share{3, 4});
 static_assert(kv_share_of(6, 1, 3) == share{2, 4} && kv_share_of(1, 27, 28) == share{0, 1});
 

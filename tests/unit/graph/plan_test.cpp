@@ -31,7 +31,7 @@ violation refusal_of(std::string_view text) {
 
 struct corner { std::string_view text; law expected = law::none; int character = 0; };
 
-// CASES T13, and what stands next to it in the grammar.
+// The corners of the grammar.
 constexpr std::array corners{
     corner{"", law::plan_is_not_empty, 0},
     corner{"banana", law::plan_names_layers, 0},
@@ -236,7 +236,7 @@ TEST_CASE("a pipeline has one device a stage, cut evenly or where the caller say
     CHECK_THROWS_WITH_AS(plan::pipeline(std::vector<int>{}, 6), doctest::Contains("pipeline_stages_fit"), graph_error);
 }
 
-TEST_CASE("CASES P2: 30 layers in 4 stages own every layer exactly once") {
+TEST_CASE("30 layers in 4 stages own every layer exactly once") {
     plan::value const p = plan::pipeline(4, 30);
     int next = 0;
     for (plan::part const& q : p.parts) {

@@ -113,6 +113,62 @@ TEST_CASE("Positions stay within the model's") {
     CHECK(law_of([&] { m.generate(full, two); }) == "positions_fit_the_model");
 }
 
+TEST_CASE("A state grows, or keeps to the room that it was made with, as the caller chose") {
+    auto m = loaded("0@0;1@1,2");
+    state grows = m.make_state(2), fixed = m.make_state(5, growth::fixed), none = m.make_state(0, growth::fixed);
+    m.prefill(grows, ids(80, 1));
+    CHECK(grows.length() == 80);
+    m.prefill(fixed, three);
+    CHECK(law_of([&] { m.prefill(fixed, three); }) == "state_has_room");
+    CHECK(law_of([&] { m.step(none, 1); }) == "state_has_room");
+    feed const both[]{{&grows, three}, {&fixed, three}};
+    CHECK(law_of([&] { m.forward(both); }) == "state_has_room");
+    CHECK(grows.length() == 80);  // a refused batch feeds nobody
+    CHECK(fixed.length() == 3);
+    m.step(fixed, 4);
+    m.step(fixed, 5);
+    CHECK(fixed.length() == 5);
+    CHECK_THROWS_WITH(m.step(fixed, 6), doctest::Contains("6 positions and was made with fixed room for 5"));
+    CHECK(law_of([&] { m.make_state(m.config().max_positions + 1, growth::fixed); }) == "positions_fit_the_model");
+}
+
+TEST_CASE("A thousand states are alive at once, and each has the bits that it would have alone") {
+    auto m = loaded("0@0;1@1");
+    std::vector<state> states;
+    std::vector<feed> feeds;
+    std::vector<ids> tokens;
+    for (int i = 0; i < 1000; ++i) {
+        states.push_back(m.make_state());
+        tokens.push_back({i % 61, 1 + i % 7});
+    }
+    for (std::size_t i = 0; i < states.size(); ++i) feeds.push_back({&states[i], std::span<token_id const>(tokens[i]).first(1)});
+    m.forward(feeds);
+    for (std::size_t i = 0; i < states.size(); ++i) feeds[i].tokens = std::span<token_id const>(tokens[i]).last(1);
+    std::span<float const> const logits = m.forward(feeds);
+    floats const all(logits.begin(), logits.end());
+    auto const V = static_cast<std::size_t>(m.config().vocab);
+    for (std::size_t const i : {std::size_t{0}, std::size_t{499}, std::size_t{999}}) {
+        floats const alone = rows_of(m, tokens[i]);
+        CHECK_EQ(first_difference(std::span(alone).last(V), std::span(all).subspan(i * V, V)), "");
+    }
+    for (std::size_t i = 0; i < states.size(); i += 2) states[i].release();
+    CHECK(m.step(states[1], 1).size() == V);
+}
+
+TEST_CASE("A second prompt through the same shards has the bits of a fresh model, with a new state and never with the old one") {
+    auto m = loaded("0@0;1@1,2");
+    floats const first = rows_of(m, {9, 8, 7, 6}), second = rows_of(m, {5, 4, 3});
+    auto fresh = loaded("0@0;1@1,2");
+    CHECK_EQ(first_difference(rows_of(fresh, {5, 4, 3}), second), "");
+    CHECK_EQ(first_difference(first, rows_of(m, {9, 8, 7, 6})), "");
+    state s = m.make_state();
+    m.prefill(s, ids{9, 8, 7, 6});
+    feed const more{&s, three};  // goes on at position 4: a state knows where it is
+    std::span<float const> const continued = m.forward({&more, 1}, rows_wanted::all);
+    auto const V = static_cast<std::size_t>(m.config().vocab);
+    CHECK_EQ(first_difference(std::span<float const>(rows_of(fresh, {9, 8, 7, 6, 1, 2, 3})).last(3 * V), continued), "");
+}
+
 TEST_CASE("A feed without tokens is refused, a batch without feeds is nothing") {
     auto m = loaded("0@0;1@1");
     state s = m.make_state(), t = m.make_state();
@@ -165,6 +221,17 @@ TEST_CASE("A stop id ends its sequence at the first position, is kept, and ends 
     // A stop id in the prompt ends nothing.
     o.stop_ids = {3};
     CHECK(m.generate(three, o).size() > 3);
+}
+
+TEST_CASE("A stop id that is the first token generated ends its sequence there") {
+    auto m = loaded();
+    generation_options o;
+    o.max_new_tokens = 5;
+    ids const free = m.generate(three, o);
+    o.stop_ids = {free[3]};
+    CHECK(m.generate(three, o) == ids(free.begin(), free.begin() + 4));
+    o.stop_ids = {m.config().vocab + 5};  // never generated: ends nothing
+    CHECK(m.generate(three, o) == free);
 }
 
 TEST_CASE("A batch samples each sequence as if it were alone with its number") {

@@ -6,9 +6,9 @@
 namespace tenon::inline v0::device::specification {
 
 /// silu(x) = x / (1 + exp(0 - x))
-inline array<1> silu(array<1> const& x) { return x / (1.0f + exp(array<1>(0.0f - x))); }
+inline matrix silu(matrix const& x) { return x / (1.0f + exp(0.0f - x)); }
 
 /// y = silu(gate) up.   Source: Shazeer 2020, "GLU variants improve transformer", section 2.
-inline array<1> gated_unit(array<1> const& gate, array<1> const& up) { return silu(gate) * up; }
+inline matrix gated_unit(matrix const& gate, matrix const& up) { return silu(gate) * up; }
 
 }  // namespace tenon::inline v0::device::specification

@@ -1,4 +1,4 @@
-// Arrays of float32 for the pages of the specification: xtensor's, row-major. Knows no operation of a model, only what it takes to write one.
+// Matrices of float32 for the pages of the specification. Knows no operation of a model, only what it takes to write one.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/core/error.hpp>
@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <new>
 #include <string>
+#include <utility>
 
 // What xtensor's templates say under a user's warnings is not the user's business, nor are macros called min and max xtensor's.
 #pragma push_macro("min")
@@ -59,40 +60,46 @@ struct refusing_allocator {
     bool operator==(refusing_allocator const&) const = default;
 };
 
-/// An array of so many axes, the last one contiguous. Storing an expression in one rounds every element.
-template <std::size_t Rank>
-using array = xt::xtensor<float, Rank, xt::layout_type::row_major, refusing_allocator<float>>;
+/// What every page computes with: (rows, columns). A row is (1, n), a column (n, 1), and one of them meets a matrix in every row or column.
+/// An expression rounds every element when it becomes a matrix.
+using matrix = xt::xtensor<float, 2, xt::layout_type::row_major, refusing_allocator<float>>;
 
-using xt::all;
-using xt::newaxis;
-using xt::noalias;
-using xt::view;
+inline matrix zeros(std::size_t rows, std::size_t columns) { return xt::zeros<float>({rows, columns}); }
 
-/// x y + z, rounded once. Not xt::fma, which rounds twice where xsimd has no instruction for it. An object, so that nobody finds the other.
-inline constexpr auto fma = []<class X, class Y, class Z>(X&& x, Y&& y, Z&& z) {
-    return xt::make_lambda_xfunction([](float a, float b, float c) { return std::fma(a, b, c); }, std::forward<X>(x), std::forward<Y>(y),
-                                     std::forward<Z>(z));
-};
+/// Columns first, first + 1, ... end - 1 of a matrix.
+inline matrix columns(matrix const& x, std::size_t first, std::size_t end) { return xt::view(x, xt::all(), xt::range(first, end)); }
+inline matrix column(matrix const& x, std::size_t k) { return columns(x, k, k + 1); }
+inline matrix row(matrix const& x, std::size_t k) { return xt::view(x, xt::range(k, k + 1), xt::all()); }
 
-/// x, rounded here: whatever the compiler contracts, a product in it stays a product.
-inline constexpr auto rounded = []<class X>(X&& x) {
-    return xt::make_lambda_xfunction(
-        [](float a) {
-            float volatile const once = a;
-            return static_cast<float>(once);
-        },
-        std::forward<X>(x));
-};
-
-/// Indices first, first + 1, ... end - 1 of an axis.
-inline xt::xrange<std::ptrdiff_t> range(std::size_t first, std::size_t end) {
-    return {static_cast<std::ptrdiff_t>(first), static_cast<std::ptrdiff_t>(end)};
+/// Writes columns first, first + 1, ... of a matrix.
+inline void put(matrix& to, std::size_t first, matrix const& columns) {
+    xt::noalias(xt::view(to, xt::all(), xt::range(first, first + columns.shape(1)))) = columns;
 }
 
-/// (n) as (n, 1): one number for every row of a matrix.
-inline auto column(array<1> const& x) { return view(x, all(), newaxis()); }
+/// f of every element.
+template <class F, class... Matrices>
+matrix each(F f, Matrices const&... x) {
+    return xt::make_lambda_xfunction(std::move(f), x...);
+}
 
-/// Column k of a matrix, likewise.
-inline auto column(array<2> const& x, std::size_t k) { return view(x, all(), k, newaxis()); }
+/// x y + z, rounded once. Not xt::fma, which rounds twice where xsimd has no instruction for it; an object, so that the other is not found.
+inline constexpr auto fma = [](matrix const& x, matrix const& y, matrix const& z) {
+    return each([](float a, float b, float c) { return std::fma(a, b, c); }, x, y, z);
+};
+
+/// x > y ? x : y, which a NaN in x does not enter.
+inline matrix larger(matrix const& x, matrix const& y) {
+    return each([](float a, float b) { return a > b ? a : b; }, x, y);
+}
+
+/// x, rounded whatever the compiler contracts: a product stays a product.
+inline matrix rounded(matrix const& x) {
+    return each(
+        [](float a) {
+            float volatile const once = a;
+            return float{once};
+        },
+        x);
+}
 
 }  // namespace tenon::inline v0::device::specification

@@ -1,7 +1,8 @@
-// Any bytes as JSON: a value or a refusal.
+// Any bytes as JSON, and as the index of shards: a value or a refusal.
 // SPDX-License-Identifier: Apache-2.0
 #include "mutate.hpp"
 
+#include <tenon/checkpoint/folder.hpp>
 #include <tenon/checkpoint/json.hpp>
 
 namespace json = tenon::checkpoint::json;
@@ -15,6 +16,16 @@ std::size_t visit(json::value const& v) {
     for (json::value const& child : v.children) sum += visit(child);
     return sum;
 }
+
+// Every tensor of an index is found, and its file is a name that stays in the folder.
+void read_index(std::string_view text) {
+    tenon::checkpoint::detail::shard_index const index = tenon::checkpoint::detail::read_index(text, "fuzz");
+    for (auto const& p : index.tensors) {
+        if (tenon::checkpoint::detail::find(index.tensors, p.name) != &p) std::abort();
+        std::string const& file = index.shards.at(p.shard);
+        if (file.empty() || file == ".." || file.find('/') != std::string::npos) std::abort();
+    }
+}
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
@@ -24,6 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
         visit(v);
         if (!json::same(v, json::parse(text, "again"))) std::abort();
     });
+    fuzz::refusing([text] { read_index(text); });
     return 0;
 }
 
@@ -33,6 +45,8 @@ int main() {
                                R"({"\u0061":"\uD83D\uDE00\"\\\/\b\f\n\r\t","é":"€"})",
                                R"([[[[[[[[[[{"a":{"a":{"a":[]}}}]]]]]]]]]])",
                                R"([9223372036854775807,-9223372036854775808,1e999,-0,0.1,1e-400])",
+                               R"({"metadata":{"total_size":1},"weight_map":{"a":"s-1","b":"s-2","c":"s-1"}})",
+                               R"({"weight_map":{"a":"../s","b":"/s","c":"..","d":"s\u0000"}})",
                                "\"\"",
                                ""};
     std::string_view const words[]{"{",
@@ -58,6 +72,10 @@ int main() {
                                    "\xEF\xBB\xBF",
                                    "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
                                    "\"a\":1,\"a\":1",
+                                   "\"weight_map\":{",
+                                   "\"a\":\"s-2\"",
+                                   "..",
+                                   "/",
                                    " ",
                                    "\n"};
     return fuzz::run(LLVMFuzzerTestOneInput, corpus, words, 200'000);

@@ -41,13 +41,26 @@ int framed(std::uint8_t const* data, std::size_t size) {
 }  // namespace
 
 int main() {
+    // What the format allows and what writers have got wrong: one name twice, one range twice, a shape beyond its range, reversed,
+    // negative, fractional and quoted offsets, bytes of several elements, a header that is no object.
     std::string const headers[]{
         R"({"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"b":{"dtype":"BF16","shape":[4],"data_offsets":[8,16]}})",
         R"({"__metadata__":{"format":"pt"},"s":{"dtype":"F64","shape":[],"data_offsets":[0,8]},"t":{"dtype":"I64","shape":[1],"data_offsets":[8,16]}})",
-        R"({"z":{"dtype":"U8","shape":[0,3],"data_offsets":[0,0]},"é":{"dtype":"F8_E4M3","shape":[16],"data_offsets":[0,16]}}   )", "{}"};
+        R"({"z":{"dtype":"U8","shape":[0,3],"data_offsets":[0,0]},"é":{"dtype":"F8_E4M3","shape":[16],"data_offsets":[0,16]}}   )",
+        R"({"w":{"dtype":"F8_E4M3","shape":[2,6],"data_offsets":[4,16]},"w_scale_inv":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]}})",
+        R"({"a":{"dtype":"U8","shape":[16],"data_offsets":[0,16]},"a":{"dtype":"U8","shape":[16],"data_offsets":[0,16]}})",
+        R"({"a":{"dtype":"U8","shape":[16],"data_offsets":[0,16]},"b":{"dtype":"U8","shape":[16],"data_offsets":[0,16]}})",
+        R"({"a":{"dtype":"F32","shape":[1000,1000],"data_offsets":[0,4]}})",
+        R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[8,4]}})",
+        R"({"a":{"dtype":"U8","shape":[5],"data_offsets":[-1,4]}})",
+        R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4.0]}})",
+        R"({"a":{"dtype":"F32","shape":[1],"data_offsets":["0","4"]}})",
+        R"({"a":{"dtype":"F4","shape":[2,8],"data_offsets":[0,8]}})",
+        "[]",
+        "{}"};
     std::string files[std::size(headers)];
     for (std::size_t i = 0; i < std::size(headers); ++i)
-        files[i] = container(headers[i], std::string_view("0123456789abcdef", i == 3 ? 0U : 16U));
+        files[i] = container(headers[i], std::string_view("0123456789abcdef", headers[i].size() == 2 ? 0U : 16U));
     std::string_view const words[]{"18446744073709551615",
                                    "9223372036854775807",
                                    "4294967296",

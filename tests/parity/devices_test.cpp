@@ -66,7 +66,7 @@ TEST_CASE("xtensor has the bits of cpu for every family, whole, split and mixed 
         random_model const files(g, 31);
         auto fast = dynamic_causal_lm<>::load(files.directory(), plan::parse("all@0"), runtime::sequential{});
         baseline const b(fast, 3);
-        for (std::string const text : {"all@0", "all@0,1:tensor.reduce", "0-1@0,1;2-3@2", "0-1@cpu.0;2-3@xtensor.0,1", "0@0;1-3@cpu.0,1:tensor.reduce"}) {
+        for (std::string const text : {"all@0", "all@0,1:tensor.reduce", "0-1@0,1;2-3@2", "0-1@cpu.0;2-3@xtensor.0,1", "0@0;1-3@cpu.0,cpu.1:tensor.reduce"}) {
             CAPTURE(text);
             auto m = dynamic_causal_lm<device::xtensor, device::cpu>::load(files.directory(), plan::parse(text));
             CHECK_EQ(difference(m, b, {3}), "");

@@ -16,6 +16,7 @@
 #include <string_view>
 
 namespace tenon::inline v0::device {
+namespace specification {
 
 /// Matrices row-major, operations as the law writes them. Canonical: bit for bit what device::cpu computes, slowly.
 ///
@@ -27,29 +28,30 @@ public:
 
     void multiply(float* y, std::ptrdiff_t y_stride, kernel::packed_matrix const& w, float const* x, std::ptrdiff_t x_stride, int rows,
                   float* /*scratch*/) const override {
-        specification::write(y, y_stride, specification::linear(specification::read(x, x_stride, rows, w.columns), specification::widened(w), static_cast<std::size_t>(w.segments)));
+        write(y, y_stride, specification::linear(read(x, x_stride, rows, w.columns), widened(w), w.segments));
     }
     void rms_norm(float* y, std::ptrdiff_t y_stride, float const* x, std::ptrdiff_t x_stride, float const* gain, int n, float epsilon,
                   int rows) const override {
-        specification::write(y, y_stride, specification::rms_norm(specification::read(x, x_stride, rows, n), specification::read(gain, 0, 1, n), epsilon));
+        write(y, y_stride, specification::rms_norm(read(x, x_stride, rows, n), read(gain, 0, 1, n), epsilon));
     }
     void rope(float* x, std::ptrdiff_t stride, int rows, int heads, int head_dim, float const* cosines, float const* sines) const override {
         int const half = head_dim / 2;
-        specification::matrix const c = specification::read(cosines, half, rows, half), s = specification::read(sines, half, rows, half);
-        for (int h = 0; h < heads; ++h, x += head_dim) specification::write(x, stride, specification::rope(specification::read(x, stride, rows, head_dim), c, s));
+        matrix const c = read(cosines, half, rows, half), s = read(sines, half, rows, half);
+        for (int h = 0; h < heads; ++h, x += head_dim) write(x, stride, specification::rope(read(x, stride, rows, head_dim), c, s));
     }
     void swiglu(float* y, float const* gate, float const* up, std::size_t n) const override {
-        specification::write(y, specification::gated_unit(specification::read(gate, n), specification::read(up, n)));
+        write(y, specification::gated_unit(read(gate, n), read(up, n)));
     }
-    void add(float* out, float const* low, float const* high, std::size_t n) const override {
-        specification::write(out, specification::read(low, n) + specification::read(high, n));
-    }
+    void add(float* out, float const* low, float const* high, std::size_t n) const override { write(out, read(low, n) + read(high, n)); }
     void add_bias(float* y, std::ptrdiff_t stride, float const* bias, int n, int rows) const override {
-        specification::write(y, stride, specification::read(y, stride, rows, n) + specification::read(bias, 0, 1, n));
+        write(y, stride, read(y, stride, rows, n) + read(bias, 0, 1, n));
     }
     void attention(kernel::attention_call const& call) const override { specification::attention(call); }
-    void exp(float* y, float const* x, std::size_t n) const override { specification::write(y, specification::exp(specification::read(x, n))); }
+    void exp(float* y, float const* x, std::size_t n) const override { write(y, specification::exp(read(x, n))); }
 };
+
+}  // namespace specification
+using specification::xtensor_backend;
 
 /// The law as array expressions. Canonical. An index names a worker, not a core; an instruction set makes no difference.
 template <int... Index>

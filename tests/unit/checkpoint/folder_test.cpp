@@ -63,6 +63,19 @@ TEST_CASE("the single file wins over an index, and a lone file of any name is re
     CHECK(both.find("w") == nullptr);
 }
 
+TEST_CASE("a link to nowhere is opened and refused, not passed over for another file") {
+    scratch_folder const scratch;
+    scratch.write("s1", file_of({"a"}));
+    scratch.write("other.safetensors", file_of({"a"}));
+    REQUIRE(::symlink("nowhere", scratch.path(index_name).c_str()) == 0);
+    CHECK(contains(refused(scratch), "file_opens: " + scratch.path(index_name)));
+    REQUIRE(::unlink(scratch.path(index_name).c_str()) == 0);
+    scratch.write(index_name, R"({"weight_map":{"a":"s1"}})");
+    CHECK(law(scratch) == "nothing is refused");
+    REQUIRE(::symlink("nowhere", scratch.path("model.safetensors").c_str()) == 0);
+    CHECK(contains(refused(scratch), "file_opens: " + scratch.path("model.safetensors")));
+}
+
 TEST_CASE("several files without an index are refused with their names, and so is a folder without any") {
     scratch_folder const scratch;
     CHECK(law(scratch) == "checkpoint_folder_has_tensors");
@@ -87,6 +100,28 @@ TEST_CASE("the index is followed whatever the shards are called, and its informa
         R"({"metadata":{"total_size":1},"weight_map":{"c":"rest.bin","a":"model.safetensors-00001-of-00002.safetensors","b":"rest.bin"}})");
     folder const f(scratch.path());
     CHECK(f.names() == std::vector<std::string_view>{"a", "b", "c"});
+    for (std::string const name : {".hidden", "a b", "\xC3\xA9", "...", "-", "model.safetensors.index", "config.yaml"}) {
+        scratch.write(name, file_of({"d"}));
+        scratch.write(index_name, "{\"weight_map\":{\"d\":\"" + name + "\"}}");
+        CHECK_MESSAGE(folder(scratch.path()).file_names()[0] == name, name);
+    }
+}
+
+TEST_CASE("scalars, empty tensors and shards without tensors are listed like others") {
+    scratch_folder const scratch;
+    std::vector<tensor_view> const tensors{{"empty", tenon::dtype::f32, {3, 0}, {}},
+                                           {"flat", tenon::dtype::bf16, {0}, {}},
+                                           {"scalar", tenon::dtype::f64, {}, bytes_of("12345678")}};
+    scratch.write("s1", safetensors_bytes(tensors));
+    scratch.write("s2", safetensors_bytes({}));
+    scratch.write(index_name, R"({"weight_map":{"empty":"s1","flat":"s1","scalar":"s1"}})");
+    folder const f(scratch.path());
+    REQUIRE(f.tensors().size() == 3);
+    CHECK(f.find("empty")->data.empty());
+    CHECK(f.find("empty")->shape == std::vector<std::int64_t>{3, 0});
+    CHECK(f.find("scalar")->data.size() == 8);
+    scratch.write("model.safetensors", safetensors_bytes({}));
+    CHECK(folder(scratch.path()).tensors().empty());
 }
 
 TEST_CASE("missing shards are listed") {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support.hpp"
 
-#include <tenon/core/convert.hpp>
 #include <tenon/checkpoint/safetensors.hpp>
+#include <tenon/core/convert.hpp>
 
 #include <doctest/doctest.h>
 #include <type_traits>
@@ -173,7 +173,8 @@ TEST_CASE("a type that is unknown, or known and not supported, is refused by nam
     auto const with_type = [](std::string_view type) {
         return refused("{\"a\":{\"dtype\":" + std::string(type) + ",\"shape\":[2,8],\"data_offsets\":[0,8]}}", eight);
     };
-    for (char const* const type : {"\"F4\"", "\"F6_E2M3\"", "\"F6_E3M2\"", "\"F8_E8M0\"", "\"C64\""}) {
+    for (char const* const type :
+         {"\"F4\"", "\"F6_E2M3\"", "\"F6_E3M2\"", "\"F8_E8M0\"", "\"F8_E4M3FNUZ\"", "\"F8_E5M2FNUZ\"", "\"C64\""}) {
         CHECK(contains(with_type(type),
                        std::string("safetensors_dtype_is_known: f: tensor \"a\": dtype ") + type + " is known, not supported; BOOL, U8,"));
     }
@@ -188,8 +189,8 @@ TEST_CASE("extents and offsets are counts, spelled as integers") {
         CHECK_MESSAGE(law("{\"a\":{\"dtype\":\"U8\",\"shape\":" + std::string(shape) + ",\"data_offsets\":[0,8]}}", eight) ==
                           "safetensors_shape_is_counts",
                       shape);
-    for (char const* const offsets :
-         {"[-1,4]", "[0,8.0]", "[\"0\",\"8\"]", "[false,8]", "[0,null]", "[0]", "[]", "[0,8,8]", "8", "{}", "[0,18446744073709551616]"})
+    for (char const* const offsets : {"[-1,4]", "[0,8.0]", "[0,8e0]", "[-0,8]", "[0,1e400]", "[\"0\",\"8\"]", "[false,8]", "[0,null]",
+                                      "[0]", "[]", "[0,8,8]", "8", "{}", "[0,18446744073709551616]"})
         CHECK_MESSAGE(law("{\"a\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":" + std::string(offsets) + "}}", eight) ==
                           "safetensors_offsets_are_counts",
                       offsets);
@@ -224,11 +225,22 @@ TEST_CASE("the ranges cover the data once: no hole, no overlap, no rest") {
     CHECK(contains(refused(R"({"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})", eight),
                    "safetensors_ends_with_data: f: tensor \"a\": data_offsets [0, 9) end beyond the file's 8 bytes"));
     CHECK(law("{}", "x") == "safetensors_ends_with_data");
+    CHECK(contains(refused(R"({"a":{"dtype":"U8","shape":[9223372036854775807],"data_offsets":[0,9223372036854775807]}})", eight),
+                   "9223372036854775799 bytes are missing, as in a download that was cut short"));
 }
 
 TEST_CASE("tied tensors that share their bytes are refused, and told where ties are declared") {
     std::string const text = refused(
         R"({"embed":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"head":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})", eight);
     CHECK(contains(text, "safetensors_does_not_overlap: f: tensor \"head\""));
-    CHECK(contains(text, "tied tensors are declared in the config (tie_word_embeddings)"));
+    std::string_view const hint = "tied tensors are declared in the config (tie_word_embeddings)";
+    CHECK(contains(text, hint));
+    CHECK(contains(
+        refused(R"({"embed":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"head":{"dtype":"U8","shape":[2,4],"data_offsets":[0,8]}})",
+                eight),
+        hint));
+    CHECK(!contains(  // a part of another tensor is no tie
+        refused(R"({"embed":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"head":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+                eight),
+        hint));
 }

@@ -89,7 +89,8 @@ TEST_CASE("products are the kernels', for every K up to 97, every S that divides
         for (int segments = 1; segments <= 8 && columns % segments == 0; segments *= 2)
             for (panel_format format : {panel_format::f32, panel_format::bf16}) {
                 int const outputs = static_cast<int>(random.next() % 70) + 1, rows = static_cast<int>(random.next() % 9) + 1;
-                int const x_stride = columns + static_cast<int>(random.next() % 5), y_stride = outputs + static_cast<int>(random.next() % 5);
+                int const x_stride = columns + static_cast<int>(random.next() % 5),
+                          y_stride = outputs + static_cast<int>(random.next() % 5);
                 std::uint64_t const rarity = columns % 3 == 0 ? 40 : 0;
                 floats const w = strange(random, at(outputs * columns), rarity), x = strange(random, at(rows * x_stride), rarity);
                 CAPTURE(columns);
@@ -156,7 +157,8 @@ TEST_CASE("norms are the kernels', for every width up to 97 and some rows, in pl
                 int const stride = n + rows / 2;
                 floats const x = strange(random, at(rows * stride), rarity), gain = strange(random, at(n), rarity);
                 CAPTURE(n);
-                check_all(x, [&](backend const& b, floats& y) { b.rms_norm(y.data(), stride, y.data(), stride, gain.data(), n, 1e-5f, rows); });
+                check_all(
+                    x, [&](backend const& b, floats& y) { b.rms_norm(y.data(), stride, y.data(), stride, gain.data(), n, 1e-5f, rows); });
                 check_all(floats(at(rows * (stride + 1)), 7.0f), [&](backend const& b, floats& y) {
                     b.rms_norm(y.data(), stride + 1, x.data(), stride, gain.data(), n, 0.0f, rows);
                 });
@@ -197,12 +199,23 @@ TEST_CASE("exp, the gated unit and sums are the kernels' for strange numbers, ev
         check_all(high, [&](backend const& b, floats& y) { b.add(y.data(), low.data(), y.data(), n); });
         check_all(floats(n + 1, 7.0f), [&](backend const& b, floats& y) { b.add(y.data(), low.data(), high.data(), n); });
         int const width = static_cast<int>(n), stride = width + 2;
-        check_all(strange(random, at(3 * stride), 4), [&](backend const& b, floats& y) { b.add_bias(y.data(), stride, low.data(), width, 3); });
+        check_all(strange(random, at(3 * stride), 4),
+                  [&](backend const& b, floats& y) { b.add_bias(y.data(), stride, low.data(), width, 3); });
     }
 }
 
 TEST_CASE("exp is the kernels' over the whole of its range, and at its edges") {
-    floats x{88.3762f, 88.37621f, 88.4f, -87.33654f, -87.33655f, -87.3f, -103.9f, inf, -inf, -0.0f, std::bit_cast<float>(0xffc12345u),
+    floats x{88.3762f,
+             88.37621f,
+             88.4f,
+             -87.33654f,
+             -87.33655f,
+             -87.3f,
+             -103.9f,
+             inf,
+             -inf,
+             -0.0f,
+             std::bit_cast<float>(0xffc12345u),
              std::bit_cast<float>(0x7f800001u)};
     for (std::uint64_t u = 0; u < 0x100000000ull; u += 16381 * 7) x.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(u)));
     for (int i = -90000; i < 90000; i += 7) x.push_back(static_cast<float>(i) * 0.001f);
@@ -211,15 +224,17 @@ TEST_CASE("exp is the kernels' over the whole of its range, and at its edges") {
 
 TEST_CASE("attention is the kernels', wherever its rows stand, whatever they see and however heads share the cache") {
     random_numbers random;
-    struct heads_of { int heads, kv_heads, head_dim; };
+    struct heads_of {
+        int heads, kv_heads, head_dim;
+    };
     for (heads_of c : {heads_of{4, 2, 8}, heads_of{1, 1, 1}, heads_of{6, 1, 5}, heads_of{2, 2, 33}})
         for (std::int64_t window : {0, 1, 7, 64, 65})
             for (int rows : {1, 2, 9})
                 for (int first : {0, 1, 55, 63, 64, 120, 127, 128, 200}) {
                     std::uint64_t const rarity = first % 5 == 0 ? 0 : 400;
                     int const positions = first + rows, width = c.heads * c.head_dim, stride = width + rows - 1;
-                    floats const k = strange(random, at(positions * c.kv_heads * c.head_dim), rarity), v = strange(random, k.size(), rarity),
-                                 q = strange(random, at(rows * stride), rarity);
+                    floats const k = strange(random, at(positions * c.kv_heads * c.head_dim), rarity),
+                                 v = strange(random, k.size(), rarity), q = strange(random, at(rows * stride), rarity);
                     cache kv(c.kv_heads, c.head_dim, positions, std::nanf(""));  // what no row sees reaches none
                     kv.store(0, positions, k.data(), v.data());
                     CAPTURE(c.head_dim);
@@ -228,10 +243,21 @@ TEST_CASE("attention is the kernels', wherever its rows stand, whatever they see
                     CAPTURE(first);
                     check_all(floats(at(rows * (stride + 1)), 7.0f), [&](backend const& b, floats& out) {
                         floats scratch(b.attention_scratch_floats(c.head_dim));
-                        b.attention({q.data(), stride, out.data(), stride + 1, kv.keys.data(), kv.values.data(), kv.stride, rows, c.heads, c.kv_heads,
-                                     c.head_dim, first, window, 0.37f, scratch.data()});
+                        b.attention({q.data(), stride, out.data(), stride + 1, kv.keys.data(), kv.values.data(), kv.stride, rows, c.heads,
+                                     c.kv_heads, c.head_dim, first, window, 0.37f, scratch.data()});
                     });
                 }
+}
+
+TEST_CASE("values too small to be numbers add up to +0, as if their slots had been skipped") {
+    floats const q{1.0f}, k{0.0f, -87.0f}, v{-0.0f, -1e-20f};
+    cache kv(1, 1, 2, 0.0f);
+    kv.store(0, 2, k.data(), v.data());
+    check_all({7.0f}, [&](backend const& b, floats& out) {
+        floats scratch(b.attention_scratch_floats(1));
+        b.attention({q.data(), 1, out.data(), 1, kv.keys.data(), kv.values.data(), kv.stride, 1, 1, 1, 1, 1, 0, 1.0f, scratch.data()});
+        CHECK(bits(out[0]) == 0);
+    });
 }
 
 TEST_CASE("no rows are no work") {

@@ -7,6 +7,13 @@
 #error "tenon: device::eigen needs Eigen's own products: an external BLAS picks its order by shape and threads"
 #endif
 
+#if defined(__GNUC__) && !defined(__clang__)  // g++'s own AVX-512 header, inlined into Eigen
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <Eigen/Core>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 
 static_assert(EIGEN_VERSION_AT_LEAST(3, 4, 0), "tenon: device::eigen needs Eigen 3.4");

@@ -42,7 +42,10 @@ void store(float* y, std::ptrdiff_t n, block<N> const& b) {
     a = turned;
 }
 /// exp, with 0 below the normal numbers and the law's largest value above 88.3762.
-[[gnu::noinline]] inline void exponentiate(block<64>& x) { x = (x < -87.33654f).select(0.0f, x.min(88.3762f).exp()); }
+[[gnu::noinline]] inline void exponentiate(block<64>& x) {
+    block<64> const e = x.min(88.3762f).exp();  // on its own: inside of select it would be scalar, and ten times slower
+    x = (x < -87.33654f).select(0.0f, e);
+}
 
 /// Rule 4: lane i and lane i + h, for h = 16, 8, 4, 2, 1.
 inline float fold(block<32> l) {

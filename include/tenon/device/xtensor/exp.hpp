@@ -6,14 +6,16 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#if defined(__clang__)
+#pragma float_control(precise, on, push)
+#endif
 
 namespace tenon::inline v0::device::specification {
 
 /// exp(x) = 2^n exp(r),   n = round(x / ln 2),   r = x - n ln 2,   |r| <= ln(2) / 2,   and a polynomial of degree 6 for exp(r)
 ///
-/// Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of t; ln 2 comes in two parts, the first of them short; n is added to
-/// the exponent field. exp(+inf) = exp(88.3762); below -87.33654 it is +0; exp(NaN) = NaN.
-/// Source: Moshier 1992, Cephes, expf.
+/// Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of t; ln 2 comes in two parts, the first of them short; n is added
+/// to the exponent field. exp(+inf) = exp(88.3762); below -87.33654 it is +0; exp(NaN) = NaN. Source: Moshier 1992, Cephes, expf.
 inline float exp_of(float x) {
     if (x != x) return x;
     x = 88.3762f < x ? 88.3762f : x;
@@ -31,3 +33,6 @@ inline float exp_of(float x) {
 inline constexpr auto exp = [](matrix const& x) { return each(exp_of, x); };
 
 }  // namespace tenon::inline v0::device::specification
+#if defined(__clang__)
+#pragma float_control(pop)
+#endif

@@ -20,17 +20,18 @@ inline matrix tree(std::span<matrix> p) {
 
 /// y = tree over s of p[s],   p[s] = chain over k in segment s, ascending from +0, of fma(x[:, k], w[k, :], p[s])
 ///
-///   x  (T, K)   w  (K, N)   y, p[s]  (T, N)   segments: they divide K; at most 8
+///   x  (T, K)   w  (K, N)   y, p[s]  (T, N)   S segments: they divide K; at most 8
 ///
 /// A segment is the least that a row-parallel rank owns: the tree of the ranks is the upper part of this one.
-inline matrix linear(matrix const& x, matrix const& w, std::size_t segments) {
-    std::size_t const T = x.shape(0), K = x.shape(1), N = w.shape(1), length = K / segments;
+inline matrix linear(matrix const& x, matrix const& w, int segments) {
+    auto const S = static_cast<std::size_t>(segments);
+    std::size_t const T = x.shape(0), N = w.shape(1), length = x.shape(1) / S;
     std::array<matrix, most_segments> p;
-    for (std::size_t s = 0; s < segments; ++s) {
+    for (std::size_t s = 0; s < S; ++s) {
         p[s] = zeros(T, N);
         for (std::size_t k = s * length; k < (s + 1) * length; ++k) p[s] = fma(column(x, k), row(w, k), p[s]);
     }
-    return tree(std::span(p).first(segments));
+    return tree(std::span(p).first(S));
 }
 
 }  // namespace tenon::inline v0::device::specification

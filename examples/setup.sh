@@ -71,12 +71,13 @@ set_up() {
     return 1
 }
 
-# configured FOLDER: configures a build folder that is new, or in which a listed source file has come or gone since.
+# configured FOLDER [OPTION...]: configures a build folder that is new, in which a listed source file has come or gone since, or whose
+# options are given.
 configured() {
     if [ ! -f "$1/build.ninja" ]; then
-        meson setup "$1"
-    elif ! python3 tests/list.py . | cmp -s - "$1/sources.txt"; then
-        meson setup --reconfigure "$1"
+        meson setup "$@"
+    elif [ $# -gt 1 ] || ! python3 tests/list.py . | cmp -s - "$1/sources.txt"; then
+        meson setup --reconfigure "$@"
     fi
 }
 

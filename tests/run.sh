@@ -4,6 +4,7 @@
 #
 #   sh tests/run.sh [MESON TEST ARGUMENT...]     e.g. `--suite unit`, or the name of one test
 #   TENON_BUILD=FOLDER sh tests/run.sh           in another build folder than build/
+#   TENON_SANITIZE=full sh tests/run.sh          every test under sanitizers too, for hours; quick by default, or none
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . examples/setup.sh
@@ -18,7 +19,7 @@ set_up "g++ meson ninja-build pkg-config python3 doctest-dev libcli11-dev nlohma
 
 build=${TENON_BUILD:-build}
 jobs=$(jobs_here)
-configured "$build" || give_up "meson setup failed"
+configured "$build" "-Dsanitize=${TENON_SANITIZE:-quick}" || give_up "meson setup failed"
 # Not --quiet: a long build should show that it is alive.
 ninja -C "$build" -j "$jobs" || give_up "the build failed"
 

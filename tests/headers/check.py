@@ -1,7 +1,8 @@
-# Compiles the public headers: each alone, all in both orders, in two translation units that link, and for the macros they leave.
+# Compiles the public headers: each alone, all in both orders, in two translation units that link, for the macros they leave, and where
+# min and max are macros already.
 # SPDX-License-Identifier: Apache-2.0
 #
-#   check.py alone|together|link|macros HEADER... -- COMPILER [FLAG...]      headers as below include/
+#   check.py alone|together|link|macros|minmax HEADER... -- COMPILER [FLAG...]      headers as below include/
 import pathlib
 import re
 import subprocess
@@ -60,9 +61,16 @@ def macros(headers, compiler):
         sys.exit("\n".join(f"{file} leaves the macro {name}" for name, file in stray.items()))
 
 
+def minmax(headers, compiler):
+    """As <windows.h> leaves them. The standard library first, which would undefine them. No header of ours may undefine them either."""
+    run([*compiler, *WARNINGS, "-fsyntax-only"], "#include <bits/stdc++.h>\n"
+        "#define min(a, b) ((a) < (b) ? (a) : (b))\n#define max(a, b) ((a) > (b) ? (a) : (b))\n" + including(headers) +
+        "#if !defined(min) || !defined(max)\n#error a header undefines min or max\n#endif\n")
+
+
 def main(arguments):
     end = arguments.index("--")
-    checks = {"alone": alone, "together": together, "link": link, "macros": macros}
+    checks = {"alone": alone, "together": together, "link": link, "macros": macros, "minmax": minmax}
     checks[arguments[0]](arguments[1:end], arguments[end + 1:])
 
 

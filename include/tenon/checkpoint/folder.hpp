@@ -227,8 +227,9 @@ private:
     }
 
     std::size_t position(std::string_view name) const noexcept {
-        auto const at =
-            std::lower_bound(tensors_.begin(), tensors_.end(), name, [](tensor_view const* t, std::string_view n) { return t->name < n; });
+        // compare, not <: clang 14 finds no operator< for a string and a view here.
+        auto const less = [](tensor_view const* t, std::string_view n) { return t->name.compare(n) < 0; };
+        auto const at = std::lower_bound(tensors_.begin(), tensors_.end(), name, less);
         return at != tensors_.end() && (*at)->name == name ? static_cast<std::size_t>(at - tensors_.begin()) : tensors_.size();
     }
 

@@ -114,20 +114,19 @@ TEST_CASE("the published configs of other families are refused as known, not cer
     struct other {
         std::string_view file, type, reason;
     };
-    constexpr other table[]{
-        {"Mixtral-8x7B", "mixtral", "routed experts"},
-        {"Qwen3-30B-A3B", "qwen3_moe", "routed experts"},
-        {"Qwen3.5-27B", "qwen3_5", "linear attention with a recurrent state"},
-        {"DeepSeek-V2-Lite", "deepseek_v2", "latent attention and routed experts"},
-        {"DeepSeek-V3", "deepseek_v3", "latent attention and routed experts"},
-        {"DeepSeek-V4-Flash", "deepseek_v4", "compressed attention, hyper-connections and routed experts"},
-        {"Kimi-K2", "kimi_k2", "latent attention and routed experts"},
-        {"Kimi-Linear-48B-A3B", "kimi_linear", "linear attention with a recurrent state and routed experts"},
-        {"GLM-4.5", "glm4_moe", "routed experts and a partial rotation"},
-        {"gpt-oss-20b", "gpt_oss", "routed experts and attention sinks"},
-        {"Gemma-2-2b", "gemma2", "soft-capped scores, alternating local and global layers, gelu"},
-        {"Gemma-3-1B", "gemma3_text", "alternating local and global layers with two rotations, gelu"},
-        {"StableLM-3B", "stablelm", "layer norms with a mean and a partial rotation"}};
+    constexpr other table[]{{"Mixtral-8x7B", "mixtral", "routed experts"},
+                            {"Qwen3-30B-A3B", "qwen3_moe", "routed experts"},
+                            {"Qwen3.5-27B", "qwen3_5", "linear attention with a recurrent state"},
+                            {"DeepSeek-V2-Lite", "deepseek_v2", "latent attention and routed experts"},
+                            {"DeepSeek-V3", "deepseek_v3", "latent attention and routed experts"},
+                            {"DeepSeek-V4-Flash", "deepseek_v4", "compressed attention, hyper-connections and routed experts"},
+                            {"Kimi-K2", "kimi_k2", "latent attention and routed experts"},
+                            {"Kimi-Linear-48B-A3B", "kimi_linear", "linear attention with a recurrent state and routed experts"},
+                            {"GLM-4.5", "glm4_moe", "routed experts and a partial rotation"},
+                            {"gpt-oss-20b", "gpt_oss", "routed experts and attention sinks"},
+                            {"Gemma-2-2b", "gemma2", "soft-capped scores, alternating local and global layers, gelu"},
+                            {"Gemma-3-1B", "gemma3_text", "alternating local and global layers with two rotations, gelu"},
+                            {"StableLM-3B", "stablelm", "layer norms with a mean and a partial rotation"}};
     for (other const& o : table) {
         CAPTURE(o.file);
         CHECK(refusal_of([&] { read_file(data + "/configs/" + std::string(o.file) + ".json"); }) ==
@@ -259,7 +258,8 @@ TEST_CASE("rope: precedence of dictionary and theta") {
     CHECK(read(R"("rope_scaling": {}, "rope_parameters": {"rope_theta": 2})").rope.theta == 2);
     CHECK(read(R"("rope_scaling": {"type": "linear", "factor": 2}, "rope_parameters": {"rope_type": "yarn"})").rope.scaling ==
           rope_scaling::linear);
-    for (char const* const value : {"0", "-1", "1e999", "1e-9", "5e-324"}) CHECK(law("\"rope_theta\": " + std::string(value)) == "config_value_is_supported");
+    for (char const* const value : {"0", "-1", "1e999", "1e-9", "5e-324"})
+        CHECK(law("\"rope_theta\": " + std::string(value)) == "config_value_is_supported");
     for (char const* const value : {"true", "\"1\"", "[]"}) CHECK(law("\"rope_theta\": " + std::string(value)) == "config_field_has_type");
     for (char const* const value : {"2", "\"linear\"", "[]", "false"})
         CHECK(law("\"rope_scaling\": " + std::string(value)) == "config_field_has_type");
@@ -356,7 +356,8 @@ TEST_CASE("8-bit codes with a scale a block are read, and any other way to store
     CHECK(!scaling(""));
     CHECK(!scaling(R"("quantization_config": null)"));
     CHECK(scaling(blocks) == block_scaling{128, 64});
-    CHECK(scaling(R"("quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "static", "weight_block_size": [1, 2],
+    CHECK(
+        scaling(R"("quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "static", "weight_block_size": [1, 2],
                                              "modules_to_not_convert": ["lm_head"]})") == block_scaling{1, 2});
     CHECK(read_block_scaling(mapped_file(data + "/golden/qwen3_fp8/config.json").text()) == block_scaling{128, 128});
     CHECK(!read_block_scaling(mapped_file(data + "/golden/qwen3_bf16/config.json").text()));
@@ -378,17 +379,20 @@ TEST_CASE("8-bit codes with a scale a block are read, and any other way to store
         {R"({"quant_method": "FP8", "weight_block_size": [1, 1]})", "with quant_method \"FP8\""},
         {R"({"quant_method": 8})", "config_field_has_type: config.json: quantization_config.quant_method = 8; a string would do"},
         {R"({"quant_method": "fp8"})",
-         "config_field_is_present: config.json: quantization_config.weight_block_size is missing; [rows, columns] of the block that shares a scale would do"},
+         "config_field_is_present: config.json: quantization_config.weight_block_size is missing; [rows, columns] of the block that shares "
+         "a scale would do"},
         {R"({"quant_method": "fp8", "weight_block_size": null})", "config_field_is_present"},
         {R"({"quant_method": "fp8", "fmt": "e5m2", "weight_block_size": [1, 1]})",
          "config_value_is_supported: config.json: quantization_config.fmt = \"e5m2\"; \"e4m3\" would do"},
-        {R"({"quant_method": "fp8", "weight_block_size": 128})", "config_field_has_type: config.json: quantization_config.weight_block_size = 128"},
+        {R"({"quant_method": "fp8", "weight_block_size": 128})",
+         "config_field_has_type: config.json: quantization_config.weight_block_size = 128"},
         {R"({"quant_method": "fp8", "weight_block_size": [128]})", "config_field_has_type"},
         {R"({"quant_method": "fp8", "weight_block_size": [128, 128, 1]})", "config_field_has_type"},
         {R"({"quant_method": "fp8", "weight_block_size": [128, true]})", "weight_block_size[1] = true; a whole number would do"},
         {R"({"quant_method": "fp8", "weight_block_size": [1.5, 128]})", "config_field_has_type"},
         {R"({"quant_method": "fp8", "weight_block_size": [0, 128]})",
-         "config_value_is_supported: config.json: quantization_config.weight_block_size[0] = 0; a whole number from 1 to 2147483647 would do"},
+         "config_value_is_supported: config.json: quantization_config.weight_block_size[0] = 0; a whole number from 1 to 2147483647 would "
+         "do"},
         {R"({"quant_method": "fp8", "weight_block_size": [128, -1]})", "config_value_is_supported"},
         {"[]", "config_field_has_type: config.json: quantization_config = an array"},
         {"true", "config_field_has_type"}};
@@ -405,15 +409,16 @@ TEST_CASE("8-bit codes with a scale a block are read, and any other way to store
         refused_everywhere(member("quantization_config", "{\"quant_method\": " + quoted + ", \"weight_block_size\": [128, 128]}"),
                            "config_value_is_supported: config.json: quantization_config = an object with quant_method " + quoted + ";");
     }
-    refused_everywhere(R"("compression_config": {"format": "int-quantized"})", "config_value_is_supported: config.json: compression_config");
+    refused_everywhere(R"("compression_config": {"format": "int-quantized"})",
+                       "config_value_is_supported: config.json: compression_config");
 }
 
 TEST_CASE("in every family a number is a number, a switch a switch, and the laws of heads hold") {
     for (std::string_view const family : families) {
         CAPTURE(family);
         bool const qwen = family == "qwen2" || family == "qwen3";
-        for (char const* const key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "intermediate_size", "head_dim",
-                                      "max_position_embeddings"}) {
+        for (char const* const key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "intermediate_size",
+                                      "head_dim", "max_position_embeddings"}) {
             CAPTURE(key);
             for (char const* const value : {"true", "\"64\"", "64.5", "[64]", "{}"})
                 CHECK(law(as(family, member(key, value))) == "config_field_has_type");
@@ -432,7 +437,8 @@ TEST_CASE("in every family a number is a number, a switch a switch, and the laws
         CHECK(law(as(family, R"("num_attention_heads": 9, "head_dim": 8)")) == "heads_share_kv_heads");
         CHECK(law(as(family, R"("head_dim": 7)")) == "head_dim_is_even");
         CHECK(law(as(family, R"("num_hidden_layers": 257)")) == "shape_fits");
-        for (char const* const key : {"rms_norm_eps", "rope_theta"}) CHECK(law(as(family, member(key, "0"))) == "config_value_is_supported");
+        for (char const* const key : {"rms_norm_eps", "rope_theta"})
+            CHECK(law(as(family, member(key, "0"))) == "config_value_is_supported");
     }
 }
 
@@ -498,16 +504,17 @@ TEST_CASE("in every family rope fields have both spellings, and what is not supp
 TEST_CASE("in every family what another family computes is refused by its field and value") {
     for (std::string_view const family : families) {
         CAPTURE(family);
-        for (std::string_view const name : {"num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts", "num_experts_per_tok",
-                                            "moe_intermediate_size", "kv_lora_rank", "q_lora_rank", "attention_chunk_size"}) {
+        for (std::string_view const name :
+             {"num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts", "num_experts_per_tok", "moe_intermediate_size",
+              "kv_lora_rank", "q_lora_rank", "attention_chunk_size"}) {
             CHECK(refused(as(family, member(name, "8"))) == "config_value_is_supported: config.json: " + std::string(name) + " = 8; " +
                                                                 std::string(family) + " has none; null would do");
             CHECK(read(as(family, member(name, "null"))) == read(as(family)));
         }
         for (std::string_view const member :
-             {R"("final_logit_softcapping": 30.0)", R"("attn_logit_softcapping": 50)", R"("query_pre_attn_scalar": 256)", R"("clip_qkv": 8)",
-              R"("linear_attn_config": {})", R"("no_rope_layers": [1])", R"("block_configs": [])", R"("use_mrope": true)",
-              R"("attn_output_gate": true)", R"("alibi": true)", R"("qk_layernorm": true)"})
+             {R"("final_logit_softcapping": 30.0)", R"("attn_logit_softcapping": 50)", R"("query_pre_attn_scalar": 256)",
+              R"("clip_qkv": 8)", R"("linear_attn_config": {})", R"("no_rope_layers": [1])", R"("block_configs": [])",
+              R"("use_mrope": true)", R"("attn_output_gate": true)", R"("alibi": true)", R"("qk_layernorm": true)"})
             CHECK_MESSAGE(law(as(family, member)) == "config_value_is_supported", member);
         for (std::string_view const act : {"gelu", "relu", "gelu_pytorch_tanh"})
             for (std::string_view const key : {"hidden_act", "hidden_activation"})

@@ -6,9 +6,9 @@
 
 #include "support.hpp"
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <string>
@@ -99,9 +99,8 @@ struct model_files {
         std::size_t const each = (tensors.size() + shards - 1) / shards;
         std::string map;
         std::size_t i = 0;
-        for (auto const& [name, t] : tensors) {
+        for (auto const& [name, t] : tensors)
             map += (map.empty() ? "" : ",\n") + ("\"" + name + "\":\"shard-" + std::to_string(i++ / each) + "\"");
-        }
         for (std::size_t s = 0; s < shards; ++s) to.write("shard-" + std::to_string(s), file(s * each, (s + 1) * each));
         to.write("model.safetensors.index.json", "{\"weight_map\":{" + map + "}}");
     }

@@ -4,8 +4,8 @@
 
 #include <tenon/model/registry.hpp>
 
-#include <doctest/doctest.h>
 #include <dirent.h>
+#include <doctest/doctest.h>
 
 using namespace checkpoint_test;
 using tenon::adapter_id;
@@ -114,8 +114,8 @@ TEST_CASE("a known name is refused as known, not certified, with the reason") {
 }
 
 TEST_CASE("any other name is unknown") {
-    for (char const* const name :
-         {"", " ", "llama2", "ll ama", "llamaforcausallm2", "gpt2", "qwen", "phi", "mistral3", "LlamaForSequenceClassification", "llama smollm"}) {
+    for (char const* const name : {"", " ", "llama2", "ll ama", "llamaforcausallm2", "gpt2", "qwen", "phi", "mistral3",
+                                   "LlamaForSequenceClassification", "llama smollm"}) {
         CAPTURE(name);
         CHECK(model::classify(name) == model::certification::unknown);
         CHECK(law_of([&] { model::adapter_of(name); }) == "architecture_is_known");

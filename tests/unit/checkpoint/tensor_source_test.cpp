@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <utility>
 

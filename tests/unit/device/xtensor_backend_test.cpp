@@ -21,7 +21,7 @@ std::vector<backend const*> kernels() {
     return all;
 }
 
-/// Rows of numbers with NaN, infinities, denormals and signed zeros among them: in every `rarity`-th row on average, 0 for none.
+/// Numbers, one in `rarity` of which is NaN, infinite, denormal, a signed zero, or where exp ends; 0: none.
 floats strange(random_numbers& random, std::size_t n, std::uint64_t rarity) {
     float const odd[]{0.0f, -0.0f, 1e-42f, -3e-39f, 1e-20f, inf, -inf, std::nanf(""), 3e38f, -3e38f, 88.5f, -87.4f};
     floats x = random.row(n, 4.0f);
@@ -61,6 +61,7 @@ floats after(backend const& b, floats before, Operation operation) {
     return before;
 }
 
+/// Every instruction set's kernels against the specification.
 template <class Operation>
 void check_all(floats const& before, Operation operation) {
     floats const expected = after(specification(), before, operation);

@@ -43,8 +43,17 @@ static_assert(model::with_window({.layers = -1}, 8, every).kind_count == 1);
 
 // A family is its adapter, its biases and its norms; the rest of a small shape is the same in all.
 template <class Shape>
-constexpr Shape shape{.layers = 4, .hidden = 64, .heads = 8, .kv_heads = 2, .head_dim = 16, .ffn = 96, .vocab = 128, .max_positions = 512,
-                      .rope_theta = 1e6, .rms_epsilon = 1e-5, .tied = true};
+constexpr Shape shape{.layers = 4,
+                      .hidden = 64,
+                      .heads = 8,
+                      .kv_heads = 2,
+                      .head_dim = 16,
+                      .ffn = 96,
+                      .vocab = 128,
+                      .max_positions = 512,
+                      .rope_theta = 1e6,
+                      .rms_epsilon = 1e-5,
+                      .tied = true};
 
 constexpr model_config expected(adapter_id family, bool qkv_bias, bool qk_norm) {
     model_config c;

@@ -9,8 +9,15 @@ using namespace model_test;
 namespace {
 
 // What a config.json without optional fields describes.
-constexpr model::mistral_shape base{
-    .layers = 4, .hidden = 64, .heads = 8, .kv_heads = 2, .ffn = 96, .vocab = 128, .max_positions = 131072, .rms_epsilon = 1e-6, .window = 4096};
+constexpr model::mistral_shape base{.layers = 4,
+                                    .hidden = 64,
+                                    .heads = 8,
+                                    .kv_heads = 2,
+                                    .ffn = 96,
+                                    .vocab = 128,
+                                    .max_positions = 131072,
+                                    .rms_epsilon = 1e-6,
+                                    .window = 4096};
 constexpr model::mistral_shape windowed(int window) {
     model::mistral_shape s = base;
     s.window = window;
@@ -51,15 +58,21 @@ TEST_CASE("the window of a mistral is in every layer: 4096 where the key is abse
 TEST_CASE("a mistral is refused by the field and the value that is not one") {
     constexpr bad table[]{
         {R"("num_key_value_heads")",
-         "config_field_is_present: config.json: num_key_value_heads is missing; a whole number for each, as this reader guesses no widths, would do"},
+         "config_field_is_present: config.json: num_key_value_heads is missing; a whole number for each, as this reader guesses no widths, "
+         "would do"},
         {R"("num_key_value_heads": null)",
-         "config_field_is_present: config.json: num_key_value_heads is missing; a whole number for each, as this reader guesses no widths, would do"},
-        {R"("sliding_window": 0)", "config_value_is_supported: config.json: sliding_window = 0; a whole number from 1 to 2147483647 would do"},
-        {R"("sliding_window": -1)", "config_value_is_supported: config.json: sliding_window = -1; a whole number from 1 to 2147483647 would do"},
+         "config_field_is_present: config.json: num_key_value_heads is missing; a whole number for each, as this reader guesses no widths, "
+         "would do"},
+        {R"("sliding_window": 0)",
+         "config_value_is_supported: config.json: sliding_window = 0; a whole number from 1 to 2147483647 would do"},
+        {R"("sliding_window": -1)",
+         "config_value_is_supported: config.json: sliding_window = -1; a whole number from 1 to 2147483647 would do"},
         {R"("sliding_window": "8")", "config_field_has_type: config.json: sliding_window = \"8\"; a whole number would do"},
         {R"("sliding_window": true)", "config_field_has_type: config.json: sliding_window = true; a whole number would do"},
-        {R"("sliding_window": 8, "use_sliding_window": false)", "config_value_is_supported: config.json: use_sliding_window = false; true would do"},
-        {R"("sliding_window": null, "use_sliding_window": true)", "config_value_is_supported: config.json: use_sliding_window = true; false would do"},
+        {R"("sliding_window": 8, "use_sliding_window": false)",
+         "config_value_is_supported: config.json: use_sliding_window = false; true would do"},
+        {R"("sliding_window": null, "use_sliding_window": true)",
+         "config_value_is_supported: config.json: use_sliding_window = true; false would do"},
         {R"("sliding_window": 8, "max_window_layers": 2)",
          "config_value_is_supported: config.json: max_window_layers = 2; 0, as every layer has the window, would do"},
         {R"("sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"])",

@@ -67,7 +67,8 @@ TEST_CASE("the layers of a qwen2 are windowed by a switch, a first layer or a li
 TEST_CASE("a qwen2 is refused by the field and the value that is not one") {
     constexpr bad table[]{
         {R"("num_key_value_heads")",
-         "config_field_is_present: config.json: num_key_value_heads is missing; a whole number for each, as this reader guesses no widths, would do"},
+         "config_field_is_present: config.json: num_key_value_heads is missing; a whole number for each, as this reader guesses no widths, "
+         "would do"},
         {R"("use_sliding_window": true)",
          "config_field_is_present: config.json: sliding_window is missing; a number of keys, or null for no window, would do"},
         {R"("use_sliding_window": 1)", "config_field_has_type: config.json: use_sliding_window = 1; true or false would do"},
@@ -80,11 +81,13 @@ TEST_CASE("a qwen2 is refused by the field and the value that is not one") {
         {R"("layer_types": ["full_attention", "full_attention", "full_attention"])",
          "config_keys_agree: config.json: layer_types has 3 entries; 4, as num_hidden_layers says, would do"},
         {R"("layer_types": [])", "config_keys_agree: config.json: layer_types has 0 entries; 4, as num_hidden_layers says, would do"},
-        {R"("layer_types": "full_attention")", "config_field_has_type: config.json: layer_types = \"full_attention\"; an array of strings would do"},
+        {R"("layer_types": "full_attention")",
+         "config_field_has_type: config.json: layer_types = \"full_attention\"; an array of strings would do"},
         {R"("layer_types": ["full_attention", 1, "full_attention", "full_attention"])",
          "config_field_has_type: config.json: layer_types[1] = 1; \"full_attention\" or \"sliding_attention\" would do"},
         {R"("layer_types": ["linear_attention", "full_attention", "full_attention", "full_attention"])",
-         "config_value_is_supported: config.json: layer_types[0] = \"linear_attention\"; \"full_attention\" or \"sliding_attention\" would do"},
+         "config_value_is_supported: config.json: layer_types[0] = \"linear_attention\"; \"full_attention\" or \"sliding_attention\" would "
+         "do"},
         {R"("sliding_window": 8, "layer_types": ["full_attention", "full_attention", "sliding_attention", "full_attention"])",
          "config_value_is_supported: config.json: layer_types[2] = \"sliding_attention\"; \"full_attention\" for every layer, or a "
          "sliding_window with use_sliding_window true, would do"},
@@ -96,7 +99,8 @@ TEST_CASE("a qwen2 is refused by the field and the value that is not one") {
         {R"("mlp_bias": true)", "config_value_is_supported: config.json: mlp_bias = true; false would do"},
         {R"("use_qk_norm": true)", "config_value_is_supported: config.json: use_qk_norm = true; false would do"},
         {R"("rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768})",
-         "config_value_is_supported: config.json: rope_scaling.type = \"yarn\"; \"default\", \"linear\", \"dynamic\" or \"llama3\" would do"},
+         "config_value_is_supported: config.json: rope_scaling.type = \"yarn\"; \"default\", \"linear\", \"dynamic\" or \"llama3\" would "
+         "do"},
         {R"("rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]})",
          "config_value_is_supported: config.json: rope_scaling.mrope_section = an array; mrope is not supported; none would do"}};
     refused_as_said("qwen2", table);

@@ -72,6 +72,7 @@ TEST_CASE("a qwen3 is refused by the field and the value that is not one") {
          "config_field_is_present: config.json: sliding_window is missing; a number of keys, or null for no window, would do"},
         {R"("num_experts": 128)", "config_value_is_supported: config.json: num_experts = 128; qwen3 has none; null would do"},
         {R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0})",
-         "config_value_is_supported: config.json: rope_scaling.rope_type = \"yarn\"; \"default\", \"linear\", \"dynamic\" or \"llama3\" would do"}};
+         "config_value_is_supported: config.json: rope_scaling.rope_type = \"yarn\"; \"default\", \"linear\", \"dynamic\" or \"llama3\" "
+         "would do"}};
     refused_as_said("qwen3", table);
 }

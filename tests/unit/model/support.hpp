@@ -17,8 +17,8 @@ namespace model = tenon::model;
 
 /// A config.json of four layers, with members added or replaced by key ("hidden_size": 60) and, without a colon, taken out.
 inline std::string config_text(std::string_view family, std::string_view changes) {
-    constexpr std::string_view base[]{R"("hidden_size": 64)", R"("num_hidden_layers": 4)", R"("num_attention_heads": 8)", R"("num_key_value_heads": 2)",
-                                      R"("vocab_size": 128)", R"("intermediate_size": 96)"};
+    constexpr std::string_view base[]{R"("hidden_size": 64)",        R"("num_hidden_layers": 4)", R"("num_attention_heads": 8)",
+                                      R"("num_key_value_heads": 2)", R"("vocab_size": 128)",      R"("intermediate_size": 96)"};
     std::string text = R"({"model_type": ")" + std::string(family) + "\"";
     for (std::string_view const member : base)
         if (changes.find(member.substr(0, member.find('"', 1) + 1)) == std::string_view::npos) text += ", " + std::string(member);

@@ -1,18 +1,21 @@
-// The backends that the tools have, and the loader of each.
+// The backends that a plan may name in every tool, as constants: a tool that runs nothing includes none of their libraries.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include "tool_main.hpp"
-
-#include <tenon/device/cpu.hpp>
-#include <tenon/device/eigen.hpp>
-#include <tenon/device/xtensor.hpp>
+#include <tenon/device/concept.hpp>
 
 #include <CLI/CLI.hpp>
 
+#include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tools {
+
+/// tenon_run.cpp checks that the backends say the same of themselves.
+inline constexpr std::array<tenon::device::traits, 3> every_device{{{tenon::device_kind::cpu, tenon::most_ranks_of_a_stage, true},
+                                                                    {tenon::device_kind::xtensor, tenon::most_ranks_of_a_stage, true},
+                                                                    {tenon::device_kind::eigen, tenon::most_ranks_of_a_stage, false}}};
 
 /// Adds --device: the backend of every device that a plan leaves bare. The others may be named in it.
 inline void add_device(CLI::App& app, std::string& device) {
@@ -20,13 +23,12 @@ inline void add_device(CLI::App& app, std::string& device) {
         ->check(CLI::IsMember(std::vector<std::string>{"cpu", "xtensor", "eigen"}))->capture_default_str();
 }
 
-/// Calls `use` with the backends that a plan may name, the chosen one first.
-template <class Use>
-void with_devices(std::string const& device, Use use) {
-    using namespace tenon::device;
-    if (device == "xtensor") return use.template operator()<xtensor, cpu, eigen>();
-    if (device == "eigen") return use.template operator()<eigen, cpu, xtensor>();
-    use.template operator()<cpu, xtensor, eigen>();
+/// All of them, the chosen one first.
+inline std::array<tenon::device::traits, 3> devices_from(std::string const& device) {
+    std::array<tenon::device::traits, 3> list = every_device;
+    for (tenon::device::traits& t : list)
+        if (name_of(t.kind) == device) std::swap(list[0], t);
+    return list;
 }
 
 }  // namespace tools

@@ -1,12 +1,11 @@
 // tenon-config: prints a config.json as a model type, and a plan as the graph type that splits it. With that header
 // static_run.cpp is a runner of that checkpoint alone.
 // SPDX-License-Identifier: Apache-2.0
+#include "devices.hpp"
 #include "tool_main.hpp"
 
 #include <tenon/checkpoint/config_json.hpp>
 #include <tenon/checkpoint/mapped_file.hpp>
-#include <tenon/device/eigen.hpp>
-#include <tenon/device/xtensor.hpp>
 #include <tenon/graph/plan_value.hpp>
 #include <tenon/model/llama.hpp>
 #include <tenon/model/mistral.hpp>
@@ -198,18 +197,18 @@ std::string type_of(tenon::stage_traits const& s) {
 
 int main(int argc, char** argv) {
     return tools::exit_status("Prints a config.json as a model type, and a plan as the graph type that splits it.", "tenon-config", [&](CLI::App& app) {
-        std::string path, name = "checkpoint_model", plan = "all@0";
+        std::string path, name = "checkpoint_model", plan = "all@0", device = "cpu";
         app.add_option("config", path, "a config.json")->required()->type_name("config.json");
         app.add_option("--name", name, "of the model type; NAME_graph is the graph's")->capture_default_str();
         app.add_option("--plan", plan, "how the layers are split")->capture_default_str();
+        tools::add_device(app, device);
         app.parse(argc, argv);
 
         require_identifier(name);
         tenon::plan::value const parts = tenon::plan::parse(plan);
         tenon::checkpoint::mapped_file const file(path);
         tenon::model_config const config = tenon::checkpoint::read_config(file.text(), path);
-        using known = tenon::device::backends<tenon::device::cpu, tenon::device::xtensor, tenon::device::eigen>;
-        tenon::dynamic_graph const graph(config, parts, known::available);
+        tenon::dynamic_graph const graph(config, parts, tools::devices_from(device));
         std::string stages, includes = "#include <tenon/tenon.hpp>\n";
         for (tenon::stage_traits const& s : graph.view().stages) {
             stages += ",\n    " + type_of(s);

@@ -55,12 +55,10 @@ int main(int argc, char** argv) {
         tenon::plan::value const parts = tenon::plan::parse(plan);
         std::string const path = source->count("--config") > 0 ? config : model + "/config.json";
         tenon::checkpoint::mapped_file const file(path);
-        tools::with_devices(device, [&]<template <int...> class... Device>() {
-            tenon::dynamic_graph const graph(tenon::checkpoint::read_config(file.text(), path), parts, tenon::device::backends<Device...>::available);
-            tenon::dtype const stored = source->count("--config") > 0 ? stored_by(file.text(), path) : stored_in(model);
-            tenon::cost_view const cost = graph.cost(held, stored);
-            if (format == "json") std::cout << to_json(graph.view(), cost) << '\n';
-            else std::cout << (format == "dot" ? to_dot(graph.view(), cost) : to_text(graph.view(), cost));
-        });
+        tenon::dynamic_graph const graph(tenon::checkpoint::read_config(file.text(), path), parts, tools::devices_from(device));
+        tenon::dtype const stored = source->count("--config") > 0 ? stored_by(file.text(), path) : stored_in(model);
+        tenon::cost_view const cost = graph.cost(held, stored);
+        if (format == "json") std::cout << to_json(graph.view(), cost) << '\n';
+        else std::cout << (format == "dot" ? to_dot(graph.view(), cost) : to_text(graph.view(), cost));
     });
 }

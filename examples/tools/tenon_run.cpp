@@ -4,9 +4,26 @@
 #include "run_options.hpp"
 #include "run_report.hpp"
 
+#include <tenon/device/eigen.hpp>
+#include <tenon/device/xtensor.hpp>
 #include <tenon/tenon.hpp>
 
 #include <string>
+
+namespace {
+
+static_assert(tenon::device::backends<tenon::device::cpu, tenon::device::xtensor, tenon::device::eigen>::available == tools::every_device);
+
+/// Calls `use` with the backends that a plan may name, the chosen one first.
+template <class Use>
+void with_devices(std::string const& device, Use use) {
+    using namespace tenon::device;
+    if (device == "xtensor") return use.template operator()<xtensor, cpu, eigen>();
+    if (device == "eigen") return use.template operator()<eigen, cpu, xtensor>();
+    use.template operator()<cpu, xtensor, eigen>();
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
     return tools::exit_status("Continues prompts with a Hugging Face checkpoint, split over devices as a plan says.", "tenon-run", [&](CLI::App& app) {
@@ -17,7 +34,7 @@ int main(int argc, char** argv) {
         app.parse(argc, argv);
         asked.check();
         tenon::plan::value const parts = tenon::plan::parse(plan);
-        tools::with_devices(device, [&]<template <int...> class... Device>() {
+        with_devices(device, [&]<template <int...> class... Device>() {
             tools::run(asked, [&] { return tenon::dynamic_causal_lm<Device...>::load(asked.model(), parts, asked.runtime(), asked.loading()); });
         });
     });

@@ -59,7 +59,8 @@ static_assert(policy<cpu<0>>);
 /// Some policies, as the constants that a plan is checked against and the backends that run it.
 template <policy... Policies>
 struct policies {
-    static constexpr std::array<traits, sizeof...(Policies)> available{traits{Policies::kind, Policies::most_ranks, Policies::canonical}...};
+    static constexpr std::array<traits, sizeof...(Policies)> available{
+        traits{Policies::kind, Policies::most_ranks, Policies::canonical}...};
 
     /// The backend of that kind, or nullptr. No fold: clang stops one at 256 stages.
     static backend const* open(device_kind kind, std::string_view isa) {

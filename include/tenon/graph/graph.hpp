@@ -34,10 +34,9 @@ struct broken_law {
 namespace detail {
 // Spells a violation as a type. Declared only; a function template, because GCC 12 crashes on alias templates here.
 template <violation V, std::size_t... I>
-auto spell(std::index_sequence<I...>) -> broken_law<V.which, at_stage<V.stage>, has<V.left.what, V.left.value>,
-                                                    has<V.right.what, V.right.value>,
-                                                    std::conditional_t<V.gather_would_do, would_do_or_gather<V.instead.value[I]...>,
-                                                                       would_do<V.instead.value[I]...>>>;
+auto spell(std::index_sequence<I...>)
+    -> broken_law<V.which, at_stage<V.stage>, has<V.left.what, V.left.value>, has<V.right.what, V.right.value>,
+                  std::conditional_t<V.gather_would_do, would_do_or_gather<V.instead.value[I]...>, would_do<V.instead.value[I]...>>>;
 
 template <violation V>
 struct judge {
@@ -135,7 +134,8 @@ struct from_plan {
         found f{};
         std::array<int, source::value.parts.size()> scratch{};
         f.broken = settled.broken;
-        if (!f.broken) f.broken = plan::resolve(source::value, settled.ids, Devices::available, Model::config.layers, scratch, f.list, f.count);
+        if (!f.broken)
+            f.broken = plan::resolve(source::value, settled.ids, Devices::available, Model::config.layers, scratch, f.list, f.count);
         if (f.broken) f.count = 0;
         return f;
     }
@@ -249,15 +249,15 @@ struct owned : detail::graph_members<Model, detail::built_plan<Model, detail::by
 /// The same, as an even pipeline: stage s is on device s and begins at layer floor(s layers / stages).
 template <class Model, int Stages>
 struct pipelined : detail::graph_members<Model, detail::built_plan<Model, detail::evenly<Model::config.layers, Stages>>> {
-    static_assert(sizeof(typename detail::judge<detail::built_plan<Model, detail::evenly<Model::config.layers, Stages>>::verdict>::verdict) !=
-                  0);
+    static_assert(
+        sizeof(typename detail::judge<detail::built_plan<Model, detail::evenly<Model::config.layers, Stages>>::verdict>::verdict) != 0);
 };
 
 /// The same, as a pipeline whose second and later stages begin at the layers `Cuts`.
 template <class Model, int... Cuts>
 struct pipelined_at : detail::graph_members<Model, detail::built_plan<Model, detail::by_cuts<Model::config.layers, Cuts...>>> {
-    static_assert(sizeof(typename detail::judge<detail::built_plan<Model, detail::by_cuts<Model::config.layers, Cuts...>>::verdict>::verdict) !=
-                  0);
+    static_assert(
+        sizeof(typename detail::judge<detail::built_plan<Model, detail::by_cuts<Model::config.layers, Cuts...>>::verdict>::verdict) != 0);
 };
 
 /// A graph: `graph<...>`, `planned<...>`, or a struct derived from one.

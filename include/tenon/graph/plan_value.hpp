@@ -95,7 +95,8 @@ class basic_dynamic_graph {
 public:
     /// Checks the plan against the model and lowers it. Throws graph_error, before anything is read or built.
     /// `available` are the backends that the plan may name, the first being the one of devices without a kind.
-    basic_dynamic_graph(model_config const& config, plan::view p, std::span<device::traits const> available = device::backends<device::cpu>::available)
+    basic_dynamic_graph(model_config const& config, plan::view p,
+                        std::span<device::traits const> available = device::backends<device::cpu>::available)
         : config_(config), devices_(p.devices.size()) {
         detail::require(plan::settle_devices(p, available[0].kind, devices_));
         detail::deferred<Lazy, std::vector<int>> scratch(p.parts.size());

@@ -91,9 +91,8 @@ struct stage {
     using shard_policy = typename decltype(detail::pick<detail::is_shard, shard::by_default, Policies...>())::type::type;
     using boundary_policy = typename decltype(detail::pick<detail::is_boundary, boundary::residual<>, Policies...>())::type::type;
 
-    static constexpr stage_traits traits{Layers::first_layer, Layers::last_layer,        device_policy::devices,
-                                         shard_policy::cuts,  boundary_policy::crossing, device_policy::most_ranks,
-                                         device_policy::canonical};
+    static constexpr stage_traits traits{Layers::first_layer,       Layers::last_layer,        device_policy::devices,  shard_policy::cuts,
+                                         boundary_policy::crossing, device_policy::most_ranks, device_policy::canonical};
 };
 
 template <class S> concept stage_type = requires {

@@ -138,7 +138,10 @@ constexpr violation broken_by_devices(stage_traits const& s, int position) {
 constexpr violation broken_by_arithmetic(stage_traits const& first, stage_traits const& s, int position) {
     device_kind const a = first.devices[0].kind, b = s.devices[0].kind;
     if (a == b || (first.canonical && s.canonical)) return {};
-    return {law::stages_share_arithmetic, position, {quantity::kind, static_cast<int>(a)}, {quantity::kind, static_cast<int>(b)},
+    return {law::stages_share_arithmetic,
+            position,
+            {quantity::kind, static_cast<int>(a)},
+            {quantity::kind, static_cast<int>(b)},
             only(static_cast<int>(a))};
 }
 

@@ -2,8 +2,8 @@
 // One engine for every graph, static or dynamic: nothing here depends on a graph's type.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <tenon/checkpoint/folder.hpp>
 #include <tenon/checkpoint/block_scaling.hpp>
+#include <tenon/checkpoint/folder.hpp>
 #include <tenon/checkpoint/inventory.hpp>
 #include <tenon/checkpoint/tensor_source.hpp>
 #include <tenon/core/error.hpp>
@@ -47,7 +47,8 @@ public:
                  load_options const& options, runtime_kind kind)
         : graph_(graph), kind_(kind), id_(next_id()), report_(checkpoint::check_inventory(files, *graph.config, scaling)) {
         kernel::flush_to_zero_guard const exact;
-        for (int k = 0; k < config().kind_count; ++k) frequencies_.emplace_back(config().rope, config().kinds[static_cast<std::size_t>(k)].attention.head_dim);
+        for (int k = 0; k < config().kind_count; ++k)
+            frequencies_.emplace_back(config().rope, config().kinds[static_cast<std::size_t>(k)].attention.head_dim);
         checkpoint::tensor_source const source(files, config(), scaling);
         build(open, options);
         require_formats(source, options.weights);
@@ -254,14 +255,17 @@ private:
     void require_formats(checkpoint::tensor_source const& source, weights format) const {
         for (tensor const& t : graph_.ir.tensors) {
             stage_traits const& s = graph_.stages[static_cast<std::size_t>(t.stage)];
-            bool const of_layers = t.what != role::embed && t.what != role::final_norm && t.what != role::head;
-            for (int l = of_layers ? s.first_layer : 0; t.is_matrix() && l <= (of_layers ? s.last_layer : 0); ++l) {
+            if (!t.is_matrix() || t.what == role::embed) continue;  // a table is looked up, not multiplied; a tied one is the head's too
+            bool const of_layers = t.what != role::head;
+            for (int l = of_layers ? s.first_layer : 0; l <= (of_layers ? s.last_layer : 0); ++l) {
                 if (of_layers && config().kind_of[static_cast<std::size_t>(l)] != t.kind) continue;
                 bool const narrow = held_bytes(t, format, source.type_of(t, l), config().tied) == 2;
                 device::backend const& on = stages_[static_cast<std::size_t>(t.stage)]->members[0]->ops();
                 if (!on.holds(narrow ? kernel::panel_format::bf16 : kernel::panel_format::f32))
                     refuse("device_holds_format", std::string(on.name()) + " does not hold " + source.name_of(t, l) + " in " +
-                                                      (narrow ? "bf16; weights::f32 would do" : "f32; weights::bf16 would do"));
+                                                      (narrow ? "bf16; " : "f32; ") +
+                                                      (takes_weight_format(t.what, config().tied) ? "weights::" : "a checkpoint in ") +
+                                                      (narrow ? "f32 would do" : "bf16 would do"));
             }
         }
     }
@@ -281,7 +285,8 @@ private:
         progress.to = options.observer;
         for (tensor const& t : graph_.ir.tensors)
             for (int m = 0; m < t.ranks; ++m)
-                if (!(t.what == role::head && config().tied && t.stage == 0)) progress.total += bytes_to_hold(t, m, source, options.weights);
+                if (!(t.what == role::head && config().tied && t.stage == 0))
+                    progress.total += bytes_to_hold(t, m, source, options.weights);
         struct loading final : thread_team::job {
             basic_engine* self = nullptr;
             checkpoint::tensor_source const* source = nullptr;

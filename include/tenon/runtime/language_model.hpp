@@ -158,8 +158,9 @@ public:
         result_.ids.assign(prompts.begin(), prompts.end());
         if (options.max_new_tokens == 0 && options.observer == nullptr) return;
         for (auto const& ids : result_.ids)
-            lines_.push_back({engine_.make_state(held_, static_cast<std::int64_t>(ids.size()) + std::max(options.max_new_tokens - 1, 0), growth::grows),
-                              ids.size(), 0, false});
+            lines_.push_back(
+                {engine_.make_state(held_, static_cast<std::int64_t>(ids.size()) + std::max(options.max_new_tokens - 1, 0), growth::grows),
+                 ids.size(), 0, false});
     }
 
     generation run() {

@@ -127,8 +127,9 @@ private:
         } else {
             memory_.emplace_back(static_cast<std::size_t>(rows.size()) * sizeof(float));
             float* const to = memory_.back().floats();
-            source.read(t, layer, rows, columns,
-                        [&](int first, int count, std::byte const* from, std::ptrdiff_t, dtype type) { widen(to + first, from, count, type); });
+            source.read(t, layer, rows, columns, [&](int first, int count, std::byte const* from, std::ptrdiff_t, dtype type) {
+                widen(to + first, from, count, type);
+            });
             into.vectors[slot] = h.vector = to;
         }
         held_.push_back(h);

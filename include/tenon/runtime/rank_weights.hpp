@@ -120,6 +120,9 @@ private:
             void* const to = memory_.back().data();
             source.read(t, layer + read_from_, rows, columns,
                         [&](int first, int count, std::byte const* from, std::ptrdiff_t stride, dtype type) {
+                            if (&into == &ends_)
+                                for (int r = 0; r < count; ++r)
+                                    require_finite(source, t, rows.begin + first + r, from + r * stride, columns.size(), type);
                             backend.pack(to, m, first, count, from, stride, type);
                         });
             m.data = to;
@@ -128,6 +131,7 @@ private:
             memory_.emplace_back(static_cast<std::size_t>(rows.size()) * sizeof(float));
             float* const to = memory_.back().floats();
             source.read(t, layer, rows, columns, [&](int first, int count, std::byte const* from, std::ptrdiff_t, dtype type) {
+                if (&into == &ends_) require_finite(source, t, rows.begin + first, from, count, type);
                 widen(to + first, from, count, type);
             });
             into.vectors[slot] = h.vector = to;
@@ -135,6 +139,17 @@ private:
         held_.push_back(h);
         if (observer != nullptr)
             observer->loaded(source.name_of(t, layer), std::int64_t{h.rows.size()} * h.columns.size() * bytes_of(h.type), 0);
+    }
+
+    /// What every token passes through, embedding, final norm and head, holds numbers alone.
+    static void require_finite(checkpoint::tensor_source const& source, tensor const& t, int row, std::byte const* from, int count,
+                               dtype type) {
+        unsigned const exponent = type == dtype::f16 ? 0x7C00U : 0x7F80U;
+        std::ptrdiff_t const size = bytes_of(type), upper = size - 2;  // a float32's upper half has its exponent
+        bool finite = true;
+        for (std::ptrdiff_t i = 0; i < count; ++i) finite &= (load_16(from + i * size + upper) & exponent) != exponent;
+        if (!finite)
+            refuse("weights_are_finite", "tensor " + source.name_of(t, 0) + " has an infinity or a NaN in row " + std::to_string(row));
     }
 
     static void widen(float* to, std::byte const* from, int count, dtype type) {

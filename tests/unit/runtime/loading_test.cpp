@@ -15,6 +15,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <cmath>
 #include <string>
 #include <thread>
 
@@ -136,6 +137,20 @@ TEST_CASE("A tensor of another type is named, and no thread is left") {
     t.type = dtype::i16;  // two bytes each, as bf16 has
     files.write();
     CHECK(law_of_load(files) == "weights_are_floats");
+}
+
+TEST_CASE("An infinity or a NaN in embedding, final norm or head is named with its row, whoever owns it") {
+    for (dtype const type : {dtype::f32, dtype::bf16, dtype::f16})
+        for (std::string const name : {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"})
+            for (float const bad : {INFINITY, -INFINITY}) {
+                CAPTURE(name);
+                random_model files({.name = "not finite", .layers = 2, .hidden = 64, .heads = 4, .kv_heads = 2, .ffn = 64, .vocab = 61, .type = type}, 71);
+                stored_tensor& t = files.tensors().at(name);
+                t.values.back() = type == dtype::f16 ? std::copysign(0x1p16f, bad) : bad;  // the bits of an infinity in f16
+                files.write();
+                for (std::string const text : {"all@0", "0@0;1@1,2"})
+                    CHECK_THROWS_WITH(dynamic_causal_lm<>::load(files.directory(), plan::parse(text)), doctest::Contains("weights_are_finite"));
+            }
 }
 
 TEST_CASE("A truncated file is named, and no thread is left") {

@@ -46,7 +46,8 @@ struct held_matrix {
         std::byte* const data = bytes.data() + (64 - reinterpret_cast<std::uintptr_t>(bytes.data()) % 64) % 64;
         for (int r = 0; r < rows; r += 50)  // in calls that end inside a tile
             fixed().pack(data, view, r, std::min(50, rows - r),
-                         reinterpret_cast<std::byte const*>(w.data() + std::ptrdiff_t{first + r} * K + k0), std::ptrdiff_t{K} * 4, dtype::f32);
+                         reinterpret_cast<std::byte const*>(w.data() + std::ptrdiff_t{first + r} * K + k0), std::ptrdiff_t{K} * 4,
+                         dtype::f32);
         view.data = data;
     }
     held_matrix(floats const& w, int rows, int columns, int segments, panel_format format)
@@ -124,9 +125,11 @@ TEST_CASE("what is not finite in a row or an output of a tile reaches no other")
 
 TEST_CASE("a product is near the law's, and its rows do not depend on batch, chunk, stride or address") {
     random_numbers random;
-    struct shape { int outputs, columns, segments; };
-    for (shape s : {shape{1, 1, 1}, shape{3, 2, 1}, shape{33, 56, 8}, shape{40, 7, 1}, shape{65, 96, 1}, shape{130, 128, 4}, shape{49, 24, 8},
-                    shape{48, 2304, 8}, shape{97, 1150, 2}})
+    struct shape {
+        int outputs, columns, segments;
+    };
+    for (shape s : {shape{1, 1, 1}, shape{3, 2, 1}, shape{33, 56, 8}, shape{40, 7, 1}, shape{65, 96, 1}, shape{130, 128, 4},
+                    shape{49, 24, 8}, shape{48, 2304, 8}, shape{97, 1150, 2}})
         for (panel_format format : both_formats) {
             floats const w = held(random.row(at(s.outputs) * at(s.columns)), format);
             held_matrix const m(w, s.outputs, s.columns, s.segments, format);
@@ -136,7 +139,8 @@ TEST_CASE("a product is near the law's, and its rows do not depend on batch, chu
             CHECK(distance(expected, linear_rows(w, x, s.outputs, s.columns, s.segments, 75)) < 5e-5f);
             for (int rows = 1; rows <= 17; ++rows)
                 for (int first = 0; first + rows <= 75; first += rows == 1 ? 1 : 29) {
-                    floats const part(expected.begin() + std::ptrdiff_t{first} * s.outputs, expected.begin() + std::ptrdiff_t{first + rows} * s.outputs);
+                    floats const part(expected.begin() + std::ptrdiff_t{first} * s.outputs,
+                                      expected.begin() + std::ptrdiff_t{first + rows} * s.outputs);
                     CHECK(difference(multiply(fixed(), m, x.data() + std::ptrdiff_t{first} * s.columns, s.columns, rows), part) == "");
                 }
             for (std::ptrdiff_t offset : {1, 2, 4, 7}) {
@@ -146,7 +150,8 @@ TEST_CASE("a product is near the law's, and its rows do not depend on batch, chu
                 fixed().multiply(y.data(), s.outputs + offset, m.view, wide.data(), s.columns + offset, 43, nullptr);
                 floats const all = y.values(at(43 * (s.outputs + offset)));
                 auto const stride = static_cast<int>(s.outputs + offset);
-                CHECK(difference(columns_of(all, stride, 0, s.outputs), floats(expected.begin(), expected.begin() + std::ptrdiff_t{43} * s.outputs)) == "");
+                CHECK(difference(columns_of(all, stride, 0, s.outputs),
+                                 floats(expected.begin(), expected.begin() + std::ptrdiff_t{43} * s.outputs)) == "");
                 CHECK(columns_of(all, stride, s.outputs, stride) == floats(at(43 * offset), -7.0f));
             }
         }
@@ -197,7 +202,9 @@ TEST_CASE("one product over the whole batch differs between batches; the fixed s
     auto const differs = [&](backend const& b) {
         floats const all = multiply(b, m, x.data(), columns, 17);
         for (int rows = 1; rows < 17; ++rows)
-            if (difference(multiply(b, m, x.data(), columns, rows), floats(all.begin(), all.begin() + std::ptrdiff_t{rows} * outputs)) != "") return true;
+            if (difference(multiply(b, m, x.data(), columns, rows), floats(all.begin(), all.begin() + std::ptrdiff_t{rows} * outputs)) !=
+                "")
+                return true;
         return false;
     };
     CHECK(differs(batch_shaped));
@@ -214,8 +221,7 @@ TEST_CASE("what is packed comes back, from any type, in any calls and at any pla
             std::size_t const size = tenon::kernel::element_bytes(format);
             std::vector<std::byte> back(at(rows * columns) * size), one(back.size());
             fixed().unpack(back.data(), static_cast<std::ptrdiff_t>(size) * columns, m.view, 0, rows);
-            for (int r = 0; r < rows; ++r)
-                fixed().unpack(one.data() + at(r * columns) * size, 0, m.view, r, 1);
+            for (int r = 0; r < rows; ++r) fixed().unpack(one.data() + at(r * columns) * size, 0, m.view, r, 1);
             CHECK(back == one);
             int wrong = 0;
             for (std::size_t i = 0; i < at(rows * columns); ++i) {
@@ -258,7 +264,9 @@ TEST_CASE("exp and the gated unit are near the law's, and their bits do not depe
     for (std::ptrdiff_t begin : {0, 1, 3, 63})
         for (std::size_t n : {at(0), at(1), at(17), at(64), at(65), x.size() - 63})
             for (std::ptrdiff_t offset : {0, 1, 6}) {
-                auto const part = [&](floats const& all) { return floats(all.begin() + begin, all.begin() + begin + static_cast<std::ptrdiff_t>(n)); };
+                auto const part = [&](floats const& all) {
+                    return floats(all.begin() + begin, all.begin() + begin + static_cast<std::ptrdiff_t>(n));
+                };
                 placed from(part(x), offset), to(floats(n), offset / 2), gate(part(x), offset), value(part(up), offset + 1);
                 fixed().exp(to.data(), from.data(), n);
                 CHECK(difference(to.values(n), part(expected)) == "");
@@ -344,32 +352,41 @@ TEST_CASE("rope is near the law's; its bits do not depend on the head, the row, 
 }
 
 namespace {
-struct attention_case { int heads, kv_heads, head_dim, positions; std::int64_t window; };
+struct attention_case {
+    int heads, kv_heads, head_dim, positions;
+    std::int64_t window;
+};
 
 floats attend(cache const& kv, float const* q, attention_case const& c, int rows, std::int64_t position, std::ptrdiff_t offset = 0) {
     std::ptrdiff_t const width = std::ptrdiff_t{c.heads} * c.head_dim;
     std::size_t const count = at(rows * width);
-    placed query(floats(q, q + count), offset), out(floats(count), offset / 2), scratch(floats(fixed().attention_scratch_floats(c.head_dim)), 0);
-    fixed().attention({query.data(), width, out.data(), width, kv.keys.data(), kv.values.data(), kv.stride, rows, c.heads, c.kv_heads, c.head_dim,
-                       position, c.window, 0.37f, scratch.data()});
+    placed query(floats(q, q + count), offset), out(floats(count), offset / 2),
+        scratch(floats(fixed().attention_scratch_floats(c.head_dim)), 0);
+    fixed().attention({query.data(), width, out.data(), width, kv.keys.data(), kv.values.data(), kv.stride, rows, c.heads, c.kv_heads,
+                       c.head_dim, position, c.window, 0.37f, scratch.data()});
     return out.values(count);
 }
-floats of_head(floats const& all, int kv_heads, int head_dim, int h) { return columns_of(all, kv_heads * head_dim, h * head_dim, (h + 1) * head_dim); }
+floats of_head(floats const& all, int kv_heads, int head_dim, int h) {
+    return columns_of(all, kv_heads * head_dim, h * head_dim, (h + 1) * head_dim);
+}
 }  // namespace
 
 TEST_CASE("attention is near the law's, with the same bits in one call, in chunks and token by token, whatever the heads and the window") {
     random_numbers random;
-    for (attention_case c : {attention_case{4, 2, 64, 150, 0}, attention_case{1, 1, 8, 70, 0}, attention_case{3, 1, 5, 66, 0}, attention_case{14, 2, 20, 40, 0},
-                             attention_case{2, 2, 80, 131, 0}, attention_case{8, 1, 1, 33, 0}, attention_case{2, 1, 16, 200, 50},
-                             attention_case{1, 1, 24, 150, 1}, attention_case{7, 1, 17, 140, 64}, attention_case{2, 2, 128, 66, 7}}) {
+    for (attention_case c : {attention_case{4, 2, 64, 150, 0}, attention_case{1, 1, 8, 70, 0}, attention_case{3, 1, 5, 66, 0},
+                             attention_case{14, 2, 20, 40, 0}, attention_case{2, 2, 80, 131, 0}, attention_case{8, 1, 1, 33, 0},
+                             attention_case{2, 1, 16, 200, 50}, attention_case{1, 1, 24, 150, 1}, attention_case{7, 1, 17, 140, 64},
+                             attention_case{2, 2, 128, 66, 7}}) {
         int const width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
-        floats const q = random.row(at(c.positions * width), 4.0f), k = random.row(at(c.positions * kv_width), 2.0f), v = random.row(k.size());
+        floats const q = random.row(at(c.positions * width), 4.0f), k = random.row(at(c.positions * kv_width), 2.0f),
+                     v = random.row(k.size());
         floats law, whole;
         for (int t = 0; t < c.positions; ++t)
             for (int h = 0; h < c.heads; ++h) {
                 int const kv = h * c.kv_heads / c.heads;
-                floats const o = reference::attention(q.data() + std::ptrdiff_t{t} * width + h * c.head_dim, of_head(k, c.kv_heads, c.head_dim, kv),
-                                                      of_head(v, c.kv_heads, c.head_dim, kv), c.head_dim, t, c.window, 0.37f);
+                floats const o =
+                    reference::attention(q.data() + std::ptrdiff_t{t} * width + h * c.head_dim, of_head(k, c.kv_heads, c.head_dim, kv),
+                                         of_head(v, c.kv_heads, c.head_dim, kv), c.head_dim, t, c.window, 0.37f);
                 law.insert(law.end(), o.begin(), o.end());
             }
         for (int chunk : {c.positions, 1, 7, 65}) {
@@ -406,14 +423,15 @@ TEST_CASE("a NaN or an infinity at one position reaches no earlier one, nor one 
         cache clean(c.kv_heads, c.head_dim, c.positions, 0.0f), strange(c.kv_heads, c.head_dim, c.positions, inf);
         clean.store(0, c.positions, k.data(), v.data());
         int const at_position = 40, width = c.heads * c.head_dim;
-        v[at(at_position * c.kv_heads * c.head_dim + 3)] = inf;          // KV head 0
+        v[at(at_position * c.kv_heads * c.head_dim + 3)] = inf;             // KV head 0
         k[at(at_position * c.kv_heads * c.head_dim + 20)] = std::nanf("");  // KV head 1
         strange.store(0, c.positions, k.data(), v.data());
         floats const good = attend(clean, q.data(), c, c.positions, 0), bad = attend(strange, q.data(), c, c.positions, 0);
         int leaked = 0, missing = 0;
         for (int t = 0; t < c.positions; ++t)
             for (int i = 0; i < width; ++i) {
-                bool const sees = t >= at_position && (window == 0 || t - at_position < window), touched = i / c.head_dim >= 2 || i % c.head_dim == 3;
+                bool const sees = t >= at_position && (window == 0 || t - at_position < window),
+                           touched = i / c.head_dim >= 2 || i % c.head_dim == 3;
                 std::size_t const n = at(t * width + i);
                 if (sees && touched)
                     missing += std::isfinite(bad[n]);
@@ -444,7 +462,8 @@ TEST_CASE("nothing is allocated in a call") {
     fixed().add(y.data(), x.data(), y.data(), x.size());
     fixed().add_bias(y.data(), columns, x.data(), columns, rows);
     fixed().rope(y.data(), columns, rows, 44, 128, x.data(), x.data());
-    fixed().attention({x.data(), 1024, y.data(), 1024, kv.keys.data(), kv.values.data(), kv.stride, 20, 8, 2, 128, 100, 0, 0.1f, scratch.data()});
+    fixed().attention(
+        {x.data(), 1024, y.data(), 1024, kv.keys.data(), kv.values.data(), kv.stride, 20, 8, 2, 128, 100, 0, 0.1f, scratch.data()});
     Eigen::internal::set_is_malloc_allowed(true);
     CHECK(y[0] == y[0]);
 }

@@ -10,6 +10,7 @@
 #if defined(__GNUC__) && !defined(__clang__)  // g++'s own AVX-512 header, inlined into Eigen
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 #include <Eigen/Core>
 #if defined(__GNUC__) && !defined(__clang__)

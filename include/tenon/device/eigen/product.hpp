@@ -12,8 +12,8 @@
 
 namespace tenon::inline v0::device::detail {
 
-/// Outputs of one tile, anchored at absolute output indices. A multiple of three vectors of 4, 8 and 16 lanes and of two of 4 and 8: Eigen's
-/// kernel then takes every output of the tile by one path, and a single row's path differs in nothing but speed.
+/// Outputs of one tile, anchored at absolute output indices. A multiple of three vectors of 4, 8 and 16 lanes and of two of 4 and 8:
+/// Eigen's kernel then takes every output of the tile by one path, and a single row's path differs in nothing but speed.
 inline constexpr int tile_outputs = 48;
 /// Inputs of one call. Up to 127 a matrix times a vector is one chain, as a block of rows is; a longer segment is a sum of such pieces.
 inline constexpr int piece_inputs = 64;
@@ -133,8 +133,7 @@ void multiply_tiles(float* y, std::ptrdiff_t y_stride, kernel::packed_matrix con
         }
         int row = 0;
         auto const take = [&]<int Rows>(std::integral_constant<int, Rows>) {
-            for (; rows - row >= Rows; row += Rows)
-                keep(row, multiply_tile<Rows>(w, x + row * x_stride, x_stride, m.columns, m.segments));
+            for (; rows - row >= Rows; row += Rows) keep(row, multiply_tile<Rows>(w, x + row * x_stride, x_stride, m.columns, m.segments));
         };
         take(std::integral_constant<int, 32>{});
         take(std::integral_constant<int, 8>{});

@@ -43,7 +43,7 @@ void store(float* y, std::ptrdiff_t n, block<N> const& b) {
 }
 /// exp, with 0 below the normal numbers and the law's largest value above 88.3762.
 [[gnu::noinline]] inline void exponentiate(block<64>& x) {
-    block<64> const e = x.min(88.3762f).exp();  // on its own: inside of select it would be scalar, and ten times slower
+    block<64> const e = (x.min)(88.3762f).exp();  // on its own: inside of select it would be scalar, and ten times slower
     x = (x < -87.33654f).select(0.0f, e);
 }
 
@@ -102,8 +102,8 @@ inline void attend(attention_state& state, float* output, float* block_output, b
                    float const* values, int head_dim, int first, int count, float scale) {
     constexpr float lowest = -std::numeric_limits<float>::infinity();
     block<64> e;
-    e.matrix().noalias() = Eigen::Map<Eigen::Matrix<float, 64, Eigen::Dynamic> const>(keys, 64, head_dim) *
-                           Eigen::Map<Eigen::VectorXf const>(q, head_dim);
+    e.matrix().noalias() =
+        Eigen::Map<Eigen::Matrix<float, 64, Eigen::Dynamic> const>(keys, 64, head_dim) * Eigen::Map<Eigen::VectorXf const>(q, head_dim);
     e *= scale;
     e.head(first).setConstant(lowest);
     e.tail(64 - first - count).setConstant(lowest);
@@ -151,8 +151,8 @@ inline void attention(kernel::attention_call const& c) {
                     if (first >= 64 || end <= 0) continue;
                     int const from = first > 0 ? static_cast<int>(first) : 0, to = end < 64 ? static_cast<int>(end) : 64;
                     std::ptrdiff_t const at = kv * c.kv_head_stride + b * 64 * D;
-                    attend(states[i], c.scratch + std::ptrdiff_t{i} * D, block_output, first >= 0, c.q + place(i, c.q_stride),
-                           c.keys + at, c.values + at, D, from, to - from, c.scale);
+                    attend(states[i], c.scratch + std::ptrdiff_t{i} * D, block_output, first >= 0, c.q + place(i, c.q_stride), c.keys + at,
+                           c.values + at, D, from, to - from, c.scale);
                 }
             for (int i = 0; i < count; ++i)
                 row(c.out + place(i, c.out_stride), D) = row(c.scratch + std::ptrdiff_t{i} * D, D) / states[i].sum;

@@ -10,7 +10,7 @@ model=
 [ $# -eq 0 ] || model=$(cd "$1" && pwd)
 cd "$(dirname "$0")/.."
 . examples/setup.sh
-set_up "g++ meson ninja-build pkg-config python3 doctest-dev libcli11-dev nlohmann-json3-dev" "graphviz"
+set_up "g++ meson ninja-build pkg-config python3 doctest-dev libcli11-dev nlohmann-json3-dev libeigen3-dev libxtensor-dev" "graphviz"
 
 build=${TENON_BUILD:-build}
 configured "$build" >/dev/null

@@ -73,7 +73,7 @@ public:
         return v == nullptr ? otherwise : count_of(name, *v, least);
     }
     int count_of(std::string_view name, json::value const& v, int least = 1) const {
-        constexpr int most = std::numeric_limits<int>::max();
+        constexpr int most = (std::numeric_limits<int>::max)();
         auto const number = v.as_double();
         bool const inside = number && *number >= least && *number <= most;
         bool const whole = inside && *number == static_cast<double>(static_cast<int>(*number));

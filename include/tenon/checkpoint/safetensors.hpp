@@ -46,7 +46,7 @@ namespace detail {
 
 /// `a * b` into `a`; false, and `a` is kept, if it would not fit. Counts from the left: 2^62 * 4 * 0 does not fit, 0 * 2^62 * 4 does.
 constexpr bool multiply(std::uint64_t& a, std::uint64_t b) noexcept {
-    if (b != 0 && a > std::numeric_limits<std::uint64_t>::max() / b) return false;
+    if (b != 0 && a > (std::numeric_limits<std::uint64_t>::max)() / b) return false;
     a *= b;
     return true;
 }

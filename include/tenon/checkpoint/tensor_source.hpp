@@ -59,7 +59,7 @@ public:
         auto const count = static_cast<std::size_t>(columns.size());
         std::vector<float> band(band_rows * count);
         for (int r = 0; r < rows.size(); r += band_rows) {
-            int const high = std::min(band_rows, rows.size() - r);
+            int const high = (std::min)(band_rows, rows.size() - r);
             for (int i = 0; i < high; ++i)
                 decode(band.data() + static_cast<std::size_t>(i) * count, source + (r + i) * stride, scales, first + r + i, columns);
             put(r, high, reinterpret_cast<std::byte const*>(band.data()), static_cast<std::ptrdiff_t>(count * sizeof(float)), dtype::f32);

@@ -320,8 +320,8 @@ private:
             std::int64_t const needed = s.length + count;
             for (sequence_cache& c : s.caches)
                 if (needed > c.capacity())
-                    c.reserve(
-                        std::min<std::int64_t>(std::max(needed, 2 * c.capacity()), std::max<std::int64_t>(needed, config().max_positions)));
+                    c.reserve(std::min<std::int64_t>((std::max)(needed, 2 * c.capacity()),
+                                                     std::max<std::int64_t>(needed, config().max_positions)));
             batch_.parts.push_back({s.caches, first, count, s.length});
             batch_.tokens.insert(batch_.tokens.end(), f.tokens.begin(), f.tokens.end());
             for (int row = which == rows_wanted::all ? 0 : count - 1; row < count; ++row) batch_.wanted.push_back(first + row);

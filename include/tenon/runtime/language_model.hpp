@@ -74,7 +74,7 @@ public:
         std::size_t const most = chunk > 0 ? static_cast<std::size_t>(chunk) : tokens.size();
         std::span<float const> logits;
         for (std::size_t at = 0; at < tokens.size(); at += most) {
-            feed const one{&s, tokens.subspan(at, std::min(most, tokens.size() - at))};
+            feed const one{&s, tokens.subspan(at, (std::min)(most, tokens.size() - at))};
             logits = live().forward(held, {&one, 1}, rows_wanted::last);
         }
         return logits;
@@ -146,7 +146,7 @@ public:
         for (std::size_t i = 0; i < prompts.size(); ++i) {
             std::size_t const length = prompts[i].size();
             if (length == 0) refuse("prompt_has_tokens", "prompt " + std::to_string(i) + " is empty; 1 token or more would do");
-            std::int64_t const fed = static_cast<std::int64_t>(length) + std::max(options.max_new_tokens - 1, 0);
+            std::int64_t const fed = static_cast<std::int64_t>(length) + (std::max)(options.max_new_tokens - 1, 0);
             if (fed > engine_.config().max_positions)
                 refuse("positions_fit_the_model", "prompt " + std::to_string(i) + " and its continuation take " + std::to_string(fed) +
                                                       " positions; the model has " + std::to_string(engine_.config().max_positions));
@@ -158,9 +158,9 @@ public:
         result_.ids.assign(prompts.begin(), prompts.end());
         if (options.max_new_tokens == 0 && options.observer == nullptr) return;
         for (auto const& ids : result_.ids)
-            lines_.push_back(
-                {engine_.make_state(held_, static_cast<std::int64_t>(ids.size()) + std::max(options.max_new_tokens - 1, 0), growth::grows),
-                 ids.size(), 0, false});
+            lines_.push_back({engine_.make_state(held_, static_cast<std::int64_t>(ids.size()) + (std::max)(options.max_new_tokens - 1, 0),
+                                                 growth::grows),
+                              ids.size(), 0, false});
     }
 
     generation run() {
@@ -189,7 +189,7 @@ private:
             std::vector<token_id> const& ids = result_.ids[i];
             if (prompts ? l.fed == l.prompt : l.done || l.fed == ids.size()) continue;
             std::size_t const most = options_.chunk > 0 ? static_cast<std::size_t>(options_.chunk) : l.prompt;
-            std::size_t const n = prompts ? std::min(most, l.prompt - l.fed) : 1;
+            std::size_t const n = prompts ? (std::min)(most, l.prompt - l.fed) : 1;
             feeds_.push_back({&l.sequence, {ids.data() + l.fed, n}});
             who_.push_back(i);
         }

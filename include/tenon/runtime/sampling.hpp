@@ -102,7 +102,7 @@ token_id next_token(std::span<float const> logits, sampling const& how, std::uin
         float const x = scaled[static_cast<std::size_t>(a)], y = scaled[static_cast<std::size_t>(b)];
         return x != y ? x > y : a < b;
     };
-    std::size_t const k = how.top_k > 0 ? std::min(order.size(), static_cast<std::size_t>(how.top_k)) : order.size();
+    std::size_t const k = how.top_k > 0 ? (std::min)(order.size(), static_cast<std::size_t>(how.top_k)) : order.size();
     std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(), likelier);
     // exp(inf - inf) is no number: an infinite first logit leaves only the largest.
     if (std::isinf(scaled[static_cast<std::size_t>(order[0])])) return greedy(logits);

@@ -101,7 +101,7 @@ private:
         for (std::size_t i = 8; i-- > 0;) length = length << 8U | std::to_integer<std::uint64_t>(bytes_[i]);
         if (length > most_header_bytes || length > size - 8)
             refuse("safetensors_header_fits", "the header claims " + std::to_string(length) + " bytes; at most " +
-                                                  std::to_string(std::min(most_header_bytes, size - 8)) + " would do in a file of " +
+                                                  std::to_string((std::min)(most_header_bytes, size - 8)) + " would do in a file of " +
                                                   std::to_string(size));
         if (length == 0 || std::to_integer<char>(bytes_[8]) != '{')
             refuse("safetensors_header_is_object", length == 0 ? "the header is empty; it begins with {, and {} would do for no tensors"

@@ -146,7 +146,7 @@ class Answers(ToolTest):
             shutil.copytree(MHA, folder)
             raw = bytearray((folder / "model.safetensors").read_bytes())
             (length,) = struct.unpack("<Q", raw[:8])
-            begin, _ = json.loads(raw[8 : 8 + length])["model.norm.weight"]["data_offsets"]
+            begin, _ = json.loads(raw[8 : 8 + length])["model.layers.3.input_layernorm.weight"]["data_offsets"]
             raw[8 + length + begin : 12 + length + begin] = struct.pack("<I", 0xFFC01234)
             (folder / "model.safetensors").write_bytes(raw)
             for plan in ("all@0", "all@0,1:tensor.reduce"):

@@ -35,7 +35,7 @@ public:
     }
 
     std::size_t packed_bytes(kernel::packed_matrix const& shape) const noexcept override {
-        return static_cast<std::size_t>(detail::tiles_of(shape)) * detail::tile_elements(shape) * kernel::element_bytes(shape.format);
+        return static_cast<std::size_t>(detail::tiles_of(shape) * detail::tile_elements(shape)) * kernel::element_bytes(shape.format);
     }
     void pack(void* to, kernel::packed_matrix const& shape, int first_row, int rows, std::byte const* source,
               std::ptrdiff_t row_stride_bytes, dtype type) const override {

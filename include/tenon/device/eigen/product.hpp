@@ -13,9 +13,10 @@
 namespace tenon::inline v0::device::detail {
 
 /// Outputs of one tile, anchored at absolute output indices. A multiple of three vectors of 4, 8 and 16 lanes and of two of 4 and 8:
-/// Eigen's kernel then takes every output of the tile by one path, and a single row's path differs in nothing but speed.
+/// Eigen's kernel then takes every output of the tile by one path, a chain over k from 0, and so does the one of a single row. (With 64,
+/// AVX-512 takes the last 16 by a path that sums even and odd k apart.)
 inline constexpr int tile_outputs = 48;
-/// Inputs of one call. Up to 127 a matrix times a vector is one chain, as a block of rows is; a longer segment is a sum of such pieces.
+/// Inputs of one call: below 128 a single row is one chain too. A segment is the sum of its pieces, in order.
 inline constexpr int piece_inputs = 64;
 
 template <int Rows>
@@ -26,51 +27,45 @@ template <int Rows>
 using input_piece = Eigen::Matrix<float, Rows, Eigen::Dynamic, Eigen::RowMajor, Rows, piece_inputs>;
 using weight_piece = Eigen::Matrix<float, Eigen::Dynamic, tile_outputs, Eigen::RowMajor, piece_inputs, tile_outputs>;
 
-/// Where output `row` of a shard lies: [tile][k][48] elements, zeros where a tile holds outputs of other ranks.
-struct tile_place {
-    std::ptrdiff_t tile, output;
-};
+// Storage: [tile][k][48] elements, zeros where a tile holds outputs of other ranks or of none.
+
+/// Outputs of lower ranks in the first tile.
 constexpr int outputs_before(kernel::packed_matrix const& m) { return m.first_row % tile_outputs; }
-constexpr tile_place place_of(kernel::packed_matrix const& m, int row) {
-    int const at = outputs_before(m) + row;
-    return {at / tile_outputs, at % tile_outputs};
-}
 constexpr int tiles_of(kernel::packed_matrix const& m) { return (outputs_before(m) + m.rows + tile_outputs - 1) / tile_outputs; }
-constexpr std::size_t tile_elements(kernel::packed_matrix const& m) { return static_cast<std::size_t>(m.columns) * tile_outputs; }
+constexpr std::ptrdiff_t tile_elements(kernel::packed_matrix const& m) { return std::ptrdiff_t{m.columns} * tile_outputs; }
+/// Where element (row, k) of a shard lies; rows before 0 and after the last are padding.
+constexpr std::ptrdiff_t place_of(kernel::packed_matrix const& m, int row, std::ptrdiff_t k) {
+    int const output = outputs_before(m) + row;
+    return output / tile_outputs * tile_elements(m) + k * tile_outputs + output % tile_outputs;
+}
 
 template <class Element>
 void pack_tiles(Element* to, kernel::packed_matrix const& shape, int first_row, int rows, std::byte const* source,
                 std::ptrdiff_t row_stride_bytes, dtype type) {
-    std::ptrdiff_t const columns = shape.columns, all = tiles_of(shape) * tile_outputs;
-    auto const at = [columns](std::ptrdiff_t output, std::ptrdiff_t k) {
-        return (output / tile_outputs * columns + k) * tile_outputs + output % tile_outputs;
-    };
-    std::ptrdiff_t const begin = outputs_before(shape) + first_row, end = begin + rows;
-    for (std::ptrdiff_t k0 = 0; k0 < columns; k0 += piece_inputs) {
-        std::ptrdiff_t const n = columns - k0 < piece_inputs ? columns - k0 : piece_inputs;
-        for (std::ptrdiff_t r = 0; r < rows; ++r) {
-            Element row[piece_inputs];
-            kernel::store_row(reinterpret_cast<std::byte*>(row), shape.format, source + r * row_stride_bytes + k0 * bytes_of(type), type,
-                              static_cast<int>(n));
-            for (std::ptrdiff_t k = 0; k < n; ++k) to[at(begin + r, k0 + k)] = row[k];
+    for (int k0 = 0; k0 < shape.columns; k0 += piece_inputs) {
+        int const n = shape.columns - k0 < piece_inputs ? shape.columns - k0 : piece_inputs;
+        for (int r = 0; r < rows; ++r) {
+            Element piece[piece_inputs];
+            kernel::store_row(reinterpret_cast<std::byte*>(piece), shape.format,
+                              source + r * row_stride_bytes + std::ptrdiff_t{k0} * bytes_of(type), type, n);
+            for (int k = 0; k < n; ++k) to[place_of(shape, first_row + r, k0 + k)] = piece[k];
         }
     }
-    for (std::ptrdiff_t k = 0; k < columns; ++k) {
-        if (first_row == 0)
-            for (std::ptrdiff_t o = 0; o < begin; ++o) to[at(o, k)] = Element{};
-        if (first_row + rows == shape.rows)
-            for (std::ptrdiff_t o = end; o < all; ++o) to[at(o, k)] = Element{};
-    }
+    auto const clear = [&](int begin, int end) {
+        for (int k = 0; k < shape.columns; ++k)
+            for (int r = begin; r < end; ++r) to[place_of(shape, r, k)] = Element{};
+    };
+    if (first_row == 0) clear(-outputs_before(shape), 0);
+    if (first_row + rows == shape.rows) clear(shape.rows, tiles_of(shape) * tile_outputs - outputs_before(shape));
 }
 
 template <class Element>
 void unpack_tiles(std::byte* to, std::ptrdiff_t row_stride_bytes, kernel::packed_matrix const& m, int first_row, int rows) {
-    for (int r = 0; r < rows; ++r) {
-        auto const [tile, output] = place_of(m, first_row + r);
-        Element const* from = static_cast<Element const*>(m.data) + tile * static_cast<std::ptrdiff_t>(tile_elements(m)) + output;
-        for (int k = 0; k < m.columns; ++k, from += tile_outputs)
-            std::memcpy(to + r * row_stride_bytes + k * static_cast<std::ptrdiff_t>(sizeof(Element)), from, sizeof(Element));
-    }
+    auto const* const from = static_cast<Element const*>(m.data);
+    for (int r = 0; r < rows; ++r)
+        for (int k = 0; k < m.columns; ++k)
+            std::memcpy(to + r * row_stride_bytes + k * std::ptrdiff_t{sizeof(Element)}, from + place_of(m, first_row + r, k),
+                        sizeof(Element));
 }
 
 /// y += x w, Eigen's kernels on one fixed shape.  y (Rows, 48), x (Rows, inputs), w (inputs, 48); inputs <= 64
@@ -120,7 +115,7 @@ template <class Element>
 void multiply_tiles(float* y, std::ptrdiff_t y_stride, kernel::packed_matrix const& m, float const* x, std::ptrdiff_t x_stride, int rows,
                     bool batch_shaped) {
     for (int t = 0; t < tiles_of(m); ++t) {
-        Element const* const w = static_cast<Element const*>(m.data) + static_cast<std::size_t>(t) * tile_elements(m);
+        Element const* const w = static_cast<Element const*>(m.data) + t * tile_elements(m);
         int const start = t * tile_outputs - outputs_before(m), skip = start < 0 ? -start : 0;
         int const end = m.rows - start < tile_outputs ? m.rows - start : tile_outputs, kept = end - skip;
         auto const keep = [&](int first, auto const& product) {

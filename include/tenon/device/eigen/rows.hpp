@@ -41,11 +41,10 @@ void store(float* y, std::ptrdiff_t n, block<N> const& b) {
     b = b * c + a * s;
     a = turned;
 }
-/// exp to 1.25e-38: 0 below the normal numbers, and the law's largest value above 88.3762. Not a select: Eigen makes scalars of one, whose
-/// stores stall the vector loads that follow (the gated unit at -O2: 8.3 ns an element instead of 4.0).
+/// exp, with 0 below the normal numbers and the law's largest value above 88.3762.
 [[gnu::noinline]] inline void exponentiate(block<64>& x) {
-    block<64> const bounded = ((x.max)(-87.3f).min)(88.3762f);
-    x = ((bounded.exp() - 1.25e-38f).max)(0.0f);
+    block<64> const e = (x.min)(88.3762f).exp();  // inside of select it would be scalar: 163 ns instead of 36 with AVX-512
+    x = (x < -87.33654f).select(0.0f, e);
 }
 
 /// Rule 4: lane i and lane i + h, for h = 16, 8, 4, 2, 1.

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstdint>
 #include <fstream>
-#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -38,10 +37,19 @@ struct published {
 std::vector<published> all_published() {
     std::vector<published> all;
     std::string const index = file_text("INDEX.md");
-    std::regex const row(R"(\n\| \*?([^|*]+?)\*? \| \w+ \((\w+)\) \| ([\d.]+|-) \|)");
-    for (std::sregex_iterator at(index.begin(), index.end(), row), end; at != end; ++at) {
-        std::smatch const& m = *at;
-        all.push_back({m[1], m[2], file_text(m[1].str() + ".json"), m[3] == "-" ? 0 : std::llround(std::stod(m[3]) * 1000)});
+    std::istringstream lines(index);
+    for (std::string line; std::getline(lines, line);) {  // | name | class (model_type) | weights | ...
+        std::vector<std::string> cells;
+        std::istringstream parts(line);
+        for (std::string cell; std::getline(parts, cell, '|');) {
+            cell.erase(std::remove(cell.begin(), cell.end(), ' '), cell.end());
+            cell.erase(std::remove(cell.begin(), cell.end(), '*'), cell.end());
+            cells.push_back(cell);
+        }
+        if (cells.size() < 6 || cells[2].empty() || cells[2].back() != ')') continue;
+        std::size_t const open = cells[2].find('(');
+        std::string const family = cells[2].substr(open + 1, cells[2].size() - open - 2);
+        all.push_back({cells[1], family, file_text(cells[1] + ".json"), cells[3] == "-" ? 0 : std::llround(std::stod(cells[3]) * 1000)});
     }
     return all;
 }

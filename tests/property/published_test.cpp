@@ -46,7 +46,7 @@ std::vector<published> all_published() {
             cell.erase(std::remove(cell.begin(), cell.end(), '*'), cell.end());
             cells.push_back(cell);
         }
-        if (cells.size() < 6 || cells[2].empty() || cells[2].back() != ')') continue;
+        if (cells.size() < 6 || cells[1] == "file" || cells[2].empty() || cells[2].back() != ')') continue;
         std::size_t const open = cells[2].find('(');
         std::string const family = cells[2].substr(open + 1, cells[2].size() - open - 2);
         all.push_back({cells[1], family, file_text(cells[1] + ".json"), cells[3] == "-" ? 0 : std::llround(std::stod(cells[3]) * 1000)});

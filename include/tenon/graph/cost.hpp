@@ -14,7 +14,7 @@ struct rank_index {
 };
 
 /// Whether a tensor takes the format that the loader asks for. Projections and an untied head do; a table that is looked up,
-/// the router, norms and biases stay as the checkpoint stores them.
+/// norms and biases stay as the checkpoint stores them.
 constexpr bool takes_weight_format(role what, bool tied) {
     switch (what) {
         case role::q:
@@ -23,13 +23,7 @@ constexpr bool takes_weight_format(role what, bool tied) {
         case role::o:
         case role::gate:
         case role::up:
-        case role::down:
-        case role::expert_gate:
-        case role::expert_up:
-        case role::expert_down:
-        case role::shared_gate:
-        case role::shared_up:
-        case role::shared_down: return true;
+        case role::down: return true;
         case role::head: return !tied;
         default: return false;
     }
@@ -67,7 +61,7 @@ public:
         std::int64_t sum = 0;
         for (tensor const& t : of_stage(p.stage)) {
             if (shares_embedding(t, p.stage)) continue;
-            sum += elements(t, p) * held_bytes(t, format_, stored_, tied()) * held(t, p);
+            sum += elements(t, p) * held_bytes(t, format_, stored_, tied()) * t.layers;
         }
         return sum;
     }
@@ -83,7 +77,7 @@ public:
     constexpr std::int64_t kv_bytes(rank_index r, int positions) const {
         return kv_bytes_per_position(r) * ((std::int64_t{positions} + 63) / 64 * 64);
     }
-    /// Bytes of the widest activations of one token: residual, normed, q, k, v, attention, gate and up, of an expert too.
+    /// Bytes of the widest activations of one token: residual, normed, q, k, v, attention, gate and up.
     constexpr std::int64_t activation_bytes_per_token(rank_index r) const {
         place const p = find(r);
         std::int64_t widest = 0, attention = 0, ffn = 0;
@@ -91,23 +85,18 @@ public:
             std::int64_t const rows = t.rows_of(static_cast<int>(p.member)).size();
             if (t.what == role::q) attention = 2 * rows;
             if (t.what == role::k || t.what == role::v) attention += rows;
-            if (t.what == role::gate || t.what == role::expert_gate || t.what == role::shared_gate) ffn = 2 * rows > ffn ? 2 * rows : ffn;
-            if (t.what == role::post_norm) ffn = 0;
-            widest = widest > attention + ffn ? widest : attention + ffn;
+            if (t.what == role::gate || t.what == role::up) ffn += rows;
+            if (t.what == role::up) widest = widest > attention + ffn ? widest : attention + ffn, ffn = 0;
             if (t.what == role::head && rows > widest) widest = rows;
         }
         return 4 * (widest + 2 * std::int64_t{graph_.config->hidden});
     }
-    /// Floating-point operations for one token that attends to `context` positions, itself included. Experts count as if a router chose
-    /// each of them as often.
+    /// Floating-point operations for one token that attends to `context` positions, itself included.
     constexpr std::int64_t flops_per_token(rank_index r, int context = 1) const {
         place const p = find(r);
         std::int64_t sum = 0;
         for (tensor const& t : of_stage(p.stage)) {
-            if (t.is_of_expert())
-                sum += 2 * elements(t, p) * held(t, p) * graph_.config->kinds[static_cast<std::size_t>(t.kind)].experts.chosen / t.experts;
-            else if (t.is_matrix() && t.what != role::embed)
-                sum += 2 * elements(t, p) * t.layers;
+            if (t.is_matrix() && t.what != role::embed) sum += 2 * elements(t, p) * t.layers;
             if (t.what == role::q) sum += std::int64_t{4} * t.rows_of(static_cast<int>(p.member)).size() * context * t.layers;
         }
         return sum;
@@ -123,11 +112,8 @@ public:
     constexpr std::int64_t kv_bytes(device_index d, int positions) const { return kv_bytes(any(d), positions); }
     constexpr std::int64_t flops_per_token(device_index d, int context = 1) const { return flops_per_token(any(d), context); }
 
-    /// What one token moves over the seam after stage `s`: every rank of the next stage that holds the residual reads the root's.
-    constexpr std::int64_t seam_messages_per_token(int s) const {
-        stage_traits const& next = graph_.stages[static_cast<std::size_t>(s) + 1];
-        return effective(*graph_.config, next, next.ranks()).tensor ? next.ranks() : 1;
-    }
+    /// What one token moves over the seam after stage `s`: every rank of the next stage reads the root's residual.
+    constexpr std::int64_t seam_messages_per_token(int s) const { return graph_.stages[static_cast<std::size_t>(s) + 1].ranks(); }
     constexpr std::int64_t seam_bytes_per_token(int s) const { return seam_messages_per_token(s) * 4 * graph_.config->hidden; }
     /// What one token moves inside stage `s`, between its ranks, over all of its joins.
     constexpr std::int64_t join_messages_per_token(int s) const { return over_joins(s, figure::messages); }
@@ -155,9 +141,6 @@ private:
     static constexpr std::int64_t elements(tensor const& t, place p) {
         int const member = static_cast<int>(p.member);
         return std::int64_t{t.rows_of(member).size()} * t.columns_of(member).size();
-    }
-    constexpr std::int64_t held(tensor const& t, place p) const {
-        return held_count(t, graph_.stages[p.stage], *graph_.config, static_cast<int>(p.member));
     }
     // Tensors and nodes stand stage by stage; a binary search keeps a long pipeline cheap to price. No templates here:
     // clang does not instantiate one in time for a budget that stands inside the graph's own struct.

@@ -104,7 +104,6 @@ public:
         std::size_t count = 0;
         detail::require(plan::resolve(p, devices_, available, config_.layers, scratch, stages_, count));
         stages_.resize(count);
-        for (stage_traits& s : stages_) s.placement = placing::open;
         detail::require(validate(config_, stages_));
         lower(config_, stages_, *this);
     }

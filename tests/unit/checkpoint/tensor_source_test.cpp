@@ -71,7 +71,7 @@ std::vector<float> read(opened const& o, tensor const& t, int layer, share rows,
     std::vector<float> values;
     bool const codes = o.files.find(o.source.name_of(t, layer))->type == dtype::f8_e4m3;
     int next = 0, bands = 0;
-    o.source.read(t, layer, 0, rows, columns, [&](int first, int count, std::byte const* from, std::ptrdiff_t stride, dtype type) {
+    o.source.read(t, layer, rows, columns, [&](int first, int count, std::byte const* from, std::ptrdiff_t stride, dtype type) {
         CHECK(first == next);
         CHECK(count > 0);
         CHECK(type == o.source.type_of(t, layer));

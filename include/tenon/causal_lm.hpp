@@ -62,8 +62,14 @@ private:
             differs(layer + "ffn", a.ffn.width, b.ffn.width);
             differs(layer + "ffn bias", static_cast<int>(a.ffn.bias), static_cast<int>(b.ffn.bias));
         }
-        if (graph.rope == file.rope) return;  // the same layers under other kind numbers
-        detail::refuse("config_is_the_graphs", "the rope scaling of the checkpoint is not the graph's");
+        if (graph.rope != file.rope) detail::refuse("config_is_the_graphs", "the rope scaling of the checkpoint is not the graph's");
+        model_config renumbered = file;  // the same layers may stand under other kind numbers
+        renumbered.kind_count = graph.kind_count;
+        renumbered.kinds = graph.kinds;
+        renumbered.kind_of = graph.kind_of;
+        bool same = renumbered == graph;
+        for (int l = 0; l < graph.layers; ++l) same = same && graph.layer(l) == file.layer(l);
+        if (!same) detail::refuse("config_is_the_graphs", "the checkpoint's config is not the graph's");
     }
 };
 

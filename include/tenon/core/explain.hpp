@@ -25,7 +25,7 @@ inline std::string sentence_of(violation const& v) {
         text += value({v.right.what, v.instead.value[static_cast<std::size_t>(i)]});
     }
     if (v.instead.count > 0) text += " would do";
-    if (v.gather_would_do) text += "; join::gather would do on " + value(v.right);
+    if (v.gather_would_do) text += "; join::gather would do on " + value(v.right) + " ranks";
     if (v.kv_heads > 0) {
         int const most = v.instead.value[static_cast<std::size_t>(v.instead.count - 1)], copies = most / v.kv_heads;
         text += "; on " + std::to_string(most) + " ranks each of the " + std::to_string(v.kv_heads) + " KV heads is held " +

@@ -16,7 +16,8 @@ namespace tenon::inline v0::device {
 /// What every backend owes: a value has the same bits whatever batch, chunk or shard it is computed in. A row of a product must not depend
 /// on the other rows of the call, nor an output on which outputs this rank owns (`packed_matrix::first_row` says where they lie in the
 /// unsplit matrix), and the partial products of `segments` must be added in the tree of docs/numerics.md. A canonical backend owes
-/// more: the bits of that page. No function throws, allocates once warm, or keeps a pointer that it was given.
+/// more: the bits of that page. No function keeps a pointer that it was given. None allocates once warm, and so none throws; `xtensor`
+/// alone allocates in every call. What an operation throws ends the call and leaves its states as they were.
 class backend {
 public:
     virtual std::string_view name() const noexcept = 0;  ///< as a plan spells its devices

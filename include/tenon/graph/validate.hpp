@@ -142,7 +142,7 @@ constexpr violation broken_by_arithmetic(stage_traits const& first, stage_traits
             position,
             {quantity::kind, static_cast<int>(a)},
             {quantity::kind, static_cast<int>(b)},
-            only(static_cast<int>(a))};
+            s.ranks() <= first.most_ranks ? only(static_cast<int>(a)) : remedies{}};
 }
 
 /// A seam's two sides agree when both speak this library's schema.

@@ -22,6 +22,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -357,6 +358,7 @@ private:
         } job;
         job.self = this;
         ++call_;
+        failed_.store(false, std::memory_order_relaxed);
         team_->run(job);
     }
 
@@ -370,8 +372,19 @@ private:
     }
 
     /// One worker's way through the stages: it waits for the one before, runs its rank in step with the group, and tells the next.
-    void serve(int worker) noexcept {
+    /// After a failure nothing more is computed, but everybody still meets, so that nobody waits for ever.
+    void serve(int worker) {
         int const spins = team_->spins();
+        std::exception_ptr failure;
+        auto const attempt = [this, &failure](auto work) {
+            if (failed_.load(std::memory_order_acquire)) return;
+            try {
+                work();
+            } catch (...) {
+                failure = std::current_exception();
+                failed_.store(true, std::memory_order_release);
+            }
+        };
         for (std::size_t s = 0; s < stages_.size(); ++s) {
             group& g = *stages_[s];
             for (std::size_t m = 0; m < g.members.size(); ++m) {
@@ -381,18 +394,19 @@ private:
                     for (std::uint32_t seen = before.load(std::memory_order_acquire); seen != call_;
                          seen = before.load(std::memory_order_acquire))
                         wait_for_change(before, seen, spins);
-                    g.members[m]->take_over(*stages_[s - 1]->members[0], batch_);
+                    attempt([&] { g.members[m]->take_over(*stages_[s - 1]->members[0], batch_); });
                 }
                 for (step const& x : g.steps) {
-                    g.members[m]->run(x, batch_);
+                    attempt([&] { g.members[m]->run(x, batch_); });
                     if (g.members.size() > 1) g.meeting.arrive_and_wait(spins);
                 }
                 if (m != 0) continue;
-                if (s + 1 == stages_.size()) g.members[0]->collect_logits(logits_.data(), batch_);
+                if (s + 1 == stages_.size()) attempt([&] { g.members[0]->collect_logits(logits_.data(), batch_); });
                 g.finished.store(call_, std::memory_order_release);
                 g.finished.notify_all();
             }
         }
+        if (failure) std::rethrow_exception(failure);
     }
 
     /// Writes a slice into its tensor; `first_row` is where its role begins there.
@@ -431,6 +445,7 @@ private:
     deferred<Lazy, batch> batch_;
     float_scratch logits_;
     std::uint32_t call_ = 0;
+    std::atomic<bool> failed_{false};  ///< a rank of this call threw
     mutable std::atomic<bool> busy_{false};
     mutable std::atomic<std::thread::id> holder_{};      ///< of the lease
     bool closed_ = false;                                ///< read and written under the lease

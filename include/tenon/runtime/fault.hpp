@@ -14,7 +14,7 @@ enum class fault : std::uint8_t {
     shifted_seam,           ///< every stage but the first begins one layer late
     shifted_kv_heads,       ///< a rank holds its neighbour's key/value heads
     stale_kv_row,           ///< a decode step does not store its key and value
-    swapped_ranges,         ///< two neighbouring stages of as many layers hold each other's
+    swapped_ranges,         ///< two neighbouring stages of as many layers hold each other's weights
     idle_rank,              ///< the last rank of every group multiplies nothing
 };
 

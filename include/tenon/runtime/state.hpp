@@ -21,7 +21,7 @@ using engine = basic_engine<>;
 struct sequence {
     std::uint64_t owner = 0;             ///< of the engine that made it
     std::int64_t length = 0;             ///< positions held
-    std::int64_t room = 0;               ///< most positions, where it does not grow; else 0
+    std::int64_t room = 0;               ///< most positions: what it was made with where it does not grow, else the model's
     std::vector<sequence_cache> caches;  ///< one a rank of the graph
 };
 }  // namespace detail

@@ -56,9 +56,38 @@ struct cpu {
 };
 static_assert(policy<cpu<0>>);
 
+namespace detail {
+template <class D>
+struct without_devices {
+    using type = D;
+};
+template <template <int...> class Device, int... Index>
+struct without_devices<Device<Index...>> {
+    using type = Device<>;
+};
+template <class>
+inline constexpr char tag = 0;
+
+/// Whether no two policies have one kind: a kind is all that a plan says of a backend.
+template <class... Policies>
+constexpr bool one_policy_a_kind() {
+    constexpr std::size_t count = sizeof...(Policies);
+    std::array<device_kind, count> const kinds{Policies::kind...};
+    std::array<char const*, count> const policies{&tag<typename without_devices<Policies>::type>...};
+    std::array<std::size_t, 256> first{};  // by kind: 1 + the position of its first policy
+    for (std::size_t i = 0; i < count; ++i) {
+        std::size_t& seen = first[static_cast<std::size_t>(kinds[i])];
+        if (seen == 0) seen = i + 1;
+        if (policies[seen - 1] != policies[i]) return false;
+    }
+    return true;
+}
+}  // namespace detail
+
 /// Some policies, as the constants that a plan is checked against and the backends that run it.
 template <policy... Policies>
 struct policies {
+    static_assert(detail::one_policy_a_kind<Policies...>(), "two device policies of one kind; a program has one backend of each kind");
     static constexpr std::array<traits, sizeof...(Policies)> available{
         traits{Policies::kind, Policies::most_ranks, Policies::canonical}...};
 

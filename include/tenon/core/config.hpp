@@ -9,11 +9,12 @@ namespace tenon::inline v0 {
 
 using token_id = std::int32_t;
 
-inline constexpr int most_layers = 256;  ///< layers of one model
-inline constexpr int most_kinds = 4;     ///< different kinds of layer in one model
+inline constexpr int most_layers = 256;    ///< layers of one model
+inline constexpr int most_kinds = 4;       ///< different kinds of layer in one model
+inline constexpr int most_experts = 1024;  ///< of one layer
 
 /// What names the tensors of an architecture and fixes what its description does not say. One a certified architecture.
-enum class adapter_id : std::uint8_t { llama, mistral, qwen2, qwen3, phi3 };
+enum class adapter_id : std::uint8_t { llama, mistral, qwen2, qwen3, phi3, mixtral, qwen3_moe };
 
 /// How the rotation's frequencies are stretched beyond the positions a model was trained on.
 enum class rope_scaling : std::uint8_t { none, linear, llama3 };
@@ -51,10 +52,37 @@ struct gated_ffn {
     bool operator==(gated_ffn const&) const = default;
 };
 
-/// One kind of layer: norm, attention, residual; norm, FFN, residual.
+/// What turns a router's logits into scores.
+enum class expert_scoring : std::uint8_t { softmax, sigmoid };
+
+/// What a group of experts is worth when only the best groups may be chosen from.
+enum class group_worth : std::uint8_t { best, two_best };
+
+/// An FFN of E gated experts of which a router chooses k for every token, and one gated expert more that every token goes through.
+/// Sources: Shazeer et al. 2017, "Outrageously Large Neural Networks", section 2; DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", 2.1.2.
+struct routed_experts {
+    int count = 0;         ///< E; 0: the layer has a dense FFN
+    int chosen = 0;        ///< k, experts of one token
+    int width = 0;         ///< of every expert
+    int shared_width = 0;  ///< of the expert that every token goes through; 0: there is none
+    expert_scoring scoring = expert_scoring::softmax;
+    bool correction = false;  ///< a bias is added to the scores for the choice, and for the choice alone
+    int groups = 1;           ///< contiguous and equal; their best `chosen_groups` are chosen from
+    int chosen_groups = 1;
+    group_worth worth = group_worth::two_best;
+    bool normalised = false;   ///< the chosen scores are divided by their sum
+    double sum_epsilon = 0.0;  ///< added to that sum
+    double scale = 1.0;        ///< the chosen scores are multiplied by it, at last
+    bool operator==(routed_experts const&) const = default;
+
+    constexpr explicit operator bool() const { return count > 0; }
+};
+
+/// One kind of layer: norm, attention, residual; norm, FFN, residual. The FFN is dense, or routed and then `ffn.width` is 0.
 struct block_kind {
     grouped_attention attention{};
     gated_ffn ffn{};
+    routed_experts experts{};
     bool operator==(block_kind const&) const = default;
 };
 

@@ -16,6 +16,11 @@ enum class law : std::uint8_t {
     shape_fits,
     heads_share_kv_heads,
     head_dim_is_even,
+    chosen_experts_exist,
+    expert_groups_divide,
+    chosen_groups_exist,
+    chosen_groups_hold_enough,
+    expert_group_has_two,
     // stages
     graph_has_stages,
     layers_run_forward,
@@ -37,6 +42,15 @@ enum class law : std::uint8_t {
     kv_heads_divide_or_repeat,
     every_rank_has_work,
     reduce_divides_segments,
+    experts_divide_over_ranks,
+    placement_names_every_expert,
+    placement_rank_exists,
+    placement_is_awaited,
+    placement_is_given,
+    placement_ranks_are_the_stages,
+    placement_entry_is_the_root,
+    placement_experts_are_the_models,
+    placement_covers_the_layers,
     // boundaries
     seam_schemas_agree,
     seam_dtypes_agree,
@@ -94,6 +108,14 @@ enum class quantity : std::uint8_t {
     owners,
     cut,
     kind,
+    expert,
+    chosen_experts,
+    groups,
+    chosen_groups,
+    expert_width,
+    shared_width,
+    owner,
+    entry_rank,
     count_
 };
 
@@ -107,6 +129,11 @@ inline constexpr std::array<law_words, static_cast<std::size_t>(law::count_)> la
     {"shape_fits", "a model's extents stay inside what the library counts with"},
     {"heads_share_kv_heads", "query heads are a multiple of KV heads"},
     {"head_dim_is_even", "a rotated head has an even width"},
+    {"chosen_experts_exist", "a token chooses at least one expert, and no more than there are"},
+    {"expert_groups_divide", "groups of experts are equal: their number divides that of the experts"},
+    {"chosen_groups_exist", "at least one group of experts is chosen from, and no more than there are"},
+    {"chosen_groups_hold_enough", "the groups chosen from hold as many experts as a token chooses"},
+    {"expert_group_has_two", "a group worth its two best experts has at least two"},
     {"graph_has_stages", "a graph has at least one stage"},
     {"layers_run_forward", "a range of layers runs forward"},
     {"layers_within_model", "a range of layers lies inside the model"},
@@ -126,6 +153,15 @@ inline constexpr std::array<law_words, static_cast<std::size_t>(law::count_)> la
     {"every_rank_has_work", "no rank is left without work"},
     {"reduce_divides_segments",
      "join::reduce needs a rank count that divides the segments of every product it cuts; join::gather does not"},
+    {"experts_divide_over_ranks", "an exact placement gives every rank as many experts"},
+    {"placement_names_every_expert", "a placement names one rank for every expert"},
+    {"placement_rank_exists", "a placement names ranks of its stage"},
+    {"placement_is_awaited", "a placement map needs a stage that places whole experts and waits for a map"},
+    {"placement_is_given", "a stage whose experts are placed at load needs a placement map"},
+    {"placement_ranks_are_the_stages", "a placement map is for as many ranks as the stages that it places experts of"},
+    {"placement_entry_is_the_root", "a placement map's entry rank is the root of its stage, rank 0"},
+    {"placement_experts_are_the_models", "a placement map is for as many experts as the model routes to"},
+    {"placement_covers_the_layers", "a placement map has a row for every layer that it is for, and for no other"},
     {"seam_schemas_agree", "the two sides of a seam speak one boundary schema"},
     {"seam_dtypes_agree", "the two sides of a seam agree on the element type"},
     {"boundary_keeps_bits", "what crosses a seam keeps its bits: float32"},
@@ -140,7 +176,7 @@ inline constexpr std::array<law_words, static_cast<std::size_t>(law::count_)> la
     {"plan_rule_is_known", "a rule is one of none, tensor, expert, expert_width"},
     {"plan_rule_is_new", "a part gives each rule once"},
     {"plan_rules_agree", "`none` stands alone, and `expert` excludes `expert_width`"},
-    {"plan_join_is_known", "`tensor` and `expert_width` may carry .gather or .reduce, other rules nothing"},
+    {"plan_join_is_known", "`tensor` and `expert_width` may carry .gather or .reduce, `expert` .exact, `none` nothing"},
     {"plan_part_ends", "a part ends at `;` or at the end of the plan, and `all` is a plan of one part"},
     {"plan_layer_is_named_once", "a plan names each layer once"},
     {"plan_layers_are_all_named", "a layer may stay unnamed only where every range begins with the plan's first device"},
@@ -149,11 +185,13 @@ inline constexpr std::array<law_words, static_cast<std::size_t>(law::count_)> la
     {"pipeline_cuts_increase", "the cuts of a pipeline increase, inside the model, one fewer than its stages"},
 }};
 
+// clang-format off
 inline constexpr std::array<std::string_view, static_cast<std::size_t>(quantity::count_)> quantity_names{
-    "nothing",  "layer",      "next layer", "first layer", "last layer",        "layers",    "stages",   "heads",   "KV heads",
-    "head_dim", "FFN width",  "vocabulary", "hidden",      "positions",         "extent",    "limit",    "devices", "device",
-    "ranks",    "most ranks", "segments",   "schema",      "bytes per element", "character", "position", "experts", "owners",
-    "cut",      "kind"};
+    "nothing", "layer", "next layer", "first layer", "last layer", "layers", "stages", "heads", "KV heads", "head_dim", "FFN width",
+    "vocabulary", "hidden", "positions", "extent", "limit", "devices", "device", "ranks", "most ranks", "segments", "schema",
+    "bytes per element", "character", "position", "experts", "owners", "cut", "kind", "expert", "chosen experts", "expert groups",
+    "chosen groups", "expert width", "shared width", "owner", "entry rank"};
+// clang-format on
 
 constexpr std::string_view name_of(law l) { return law_table[static_cast<std::size_t>(l)].name; }
 constexpr std::string_view name_of(quantity q) { return quantity_names[static_cast<std::size_t>(q)]; }

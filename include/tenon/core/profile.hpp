@@ -13,11 +13,12 @@ struct numeric_profile {
     int granule = 0;   ///< inputs that stay together where a width divides by it
     int lanes = 0;     ///< of a sum over a row
     int kv_block = 0;  ///< positions of one block of attention
+    int expert_groups = 0;  ///< leaves of the sum over a token's experts
     bool operator==(numeric_profile const&) const = default;
 };
 
 namespace numeric {
-inline constexpr numeric_profile canonical_1{"canonical_1", 8, 32, 32, 64};
+inline constexpr numeric_profile canonical_1{"canonical_1", 8, 32, 32, 64, 8};
 }
 
 }  // namespace tenon::inline v0

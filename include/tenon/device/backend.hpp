@@ -5,6 +5,7 @@
 #include <tenon/core/dtype.hpp>
 #include <tenon/kernel/attention.hpp>
 #include <tenon/kernel/packed_matrix.hpp>
+#include <tenon/kernel/routing.hpp>
 
 #include <cstddef>
 #include <string_view>
@@ -61,8 +62,16 @@ public:
     virtual void add_bias(float* y, std::ptrdiff_t stride, float const* bias, int n, int rows) const = 0;
     /// Causal attention over the cache whose layout kernel/attention.hpp fixes for every backend.
     virtual void attention(kernel::attention_call const& call) const = 0;
-    /// y = exp(x), for sampling. y may be x.
+    /// y = exp(x), for sampling and for the scores of a router. y may be x.
     virtual void exp(float* y, float const* x, std::size_t n) const = 0;
+
+    // Routed experts. The defaults compute what every canonical backend owes, with `exp` alone of what this one has.
+
+    /// Router logits become scores, and every row gets its experts, ids ascending, and their gates. Returns the first row that has nothing
+    /// but NaN to choose by, or -1; its ids are ids all the same.
+    virtual int route(kernel::routing_call const& call) const;
+    /// One token's routed output: a chain over the chosen experts of each of the law's groups, then the tree over all groups.
+    virtual void combine(kernel::combine_call const& call) const;
 
 protected:
     ~backend() = default;
@@ -86,5 +95,10 @@ inline void backend::unpack(void* to, std::ptrdiff_t row_stride_bytes, kernel::p
         std::memcpy(static_cast<std::byte*>(to) + r * row_stride_bytes,
                     static_cast<std::byte const*>(m.data) + static_cast<std::size_t>(first_row + r) * row_bytes, row_bytes);
 }
+
+inline int backend::route(kernel::routing_call const& call) const {
+    return kernel::route(call, [this](float* y, float const* x, std::size_t n) { exp(y, x, n); });
+}
+inline void backend::combine(kernel::combine_call const& call) const { kernel::combine(call); }
 
 }  // namespace tenon::inline v0::device

@@ -71,6 +71,7 @@ public:
     }
     void attention(kernel::attention_call const& call) const override { kernels_.attention(call); }
     void exp(float* y, float const* x, std::size_t n) const override { kernels_.exp(y, x, n); }
+    void combine(kernel::combine_call const& call) const override { kernels_.combine(call); }
 
 private:
     kernel::table const& kernels_;

@@ -5,11 +5,13 @@
 #include <tenon/device/backend.hpp>
 #include <tenon/device/concept.hpp>
 #include <tenon/device/xtensor/attention.hpp>
+#include <tenon/device/xtensor/combine.hpp>
 #include <tenon/device/xtensor/exp.hpp>
 #include <tenon/device/xtensor/gated_unit.hpp>
 #include <tenon/device/xtensor/linear.hpp>
 #include <tenon/device/xtensor/rms_norm.hpp>
 #include <tenon/device/xtensor/rope.hpp>
+#include <tenon/device/xtensor/route.hpp>
 
 #include <array>
 #include <cstddef>
@@ -48,6 +50,8 @@ public:
     }
     void attention(kernel::attention_call const& call) const override { specification::attention(call); }
     void exp(float* y, float const* x, std::size_t n) const override { write(y, specification::exp(read(x, n))); }
+    int route(kernel::routing_call const& call) const override { return specification::route(call); }
+    void combine(kernel::combine_call const& call) const override { specification::combine(call); }
 };
 
 }  // namespace specification

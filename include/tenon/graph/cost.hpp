@@ -14,7 +14,7 @@ struct rank_index {
 };
 
 /// Whether a tensor takes the format that the loader asks for. Projections and an untied head do; a table that is looked up,
-/// norms and biases stay as the checkpoint stores them.
+/// the router, norms and biases stay as the checkpoint stores them.
 constexpr bool takes_weight_format(role what, bool tied) {
     switch (what) {
         case role::q:
@@ -23,7 +23,13 @@ constexpr bool takes_weight_format(role what, bool tied) {
         case role::o:
         case role::gate:
         case role::up:
-        case role::down: return true;
+        case role::down:
+        case role::expert_gate:
+        case role::expert_up:
+        case role::expert_down:
+        case role::shared_gate:
+        case role::shared_up:
+        case role::shared_down: return true;
         case role::head: return !tied;
         default: return false;
     }
@@ -32,6 +38,7 @@ constexpr bool takes_weight_format(role what, bool tied) {
 /// Bytes of one element as a rank holds it: bf16 matrices two, everything else float32.
 constexpr int held_bytes(tensor const& t, weights format, dtype stored, bool tied) {
     if (!t.is_matrix()) return 4;
+    if (t.what == role::router && format == weights::f32) return 4;  // widened with the others, and never narrowed
     bool const converts = takes_weight_format(t.what, tied) && format != weights::stored;
     if (converts) return format == weights::bf16 ? 2 : 4;
     return stored == dtype::bf16 ? 2 : 4;
@@ -61,7 +68,7 @@ public:
         std::int64_t sum = 0;
         for (tensor const& t : of_stage(p.stage)) {
             if (shares_embedding(t, p.stage)) continue;
-            sum += elements(t, p) * held_bytes(t, format_, stored_, tied()) * t.layers;
+            sum += elements(t, p) * held_bytes(t, format_, stored_, tied()) * held(t, p);
         }
         return sum;
     }
@@ -77,26 +84,31 @@ public:
     constexpr std::int64_t kv_bytes(rank_index r, int positions) const {
         return kv_bytes_per_position(r) * ((std::int64_t{positions} + 63) / 64 * 64);
     }
-    /// Bytes of the widest activations of one token: residual, normed, q, k, v, attention, gate and up.
+    /// Bytes of the widest activations of one token: residual, normed, q, k, v, attention, gate and up, of an expert too.
     constexpr std::int64_t activation_bytes_per_token(rank_index r) const {
         place const p = find(r);
         std::int64_t widest = 0, attention = 0, ffn = 0;
         for (tensor const& t : of_stage(p.stage)) {
             std::int64_t const rows = t.rows_of(static_cast<int>(p.member)).size();
-            if (t.what == role::q) attention = 2 * rows;
+            if (t.what == role::q) attention = 2 * rows, ffn = 0;
             if (t.what == role::k || t.what == role::v) attention += rows;
-            if (t.what == role::gate || t.what == role::up) ffn += rows;
-            if (t.what == role::up) widest = widest > attention + ffn ? widest : attention + ffn, ffn = 0;
+            if (t.what == role::gate || t.what == role::expert_gate || t.what == role::shared_gate) ffn = 2 * rows > ffn ? 2 * rows : ffn;
+            widest = widest > attention + ffn ? widest : attention + ffn;
             if (t.what == role::head && rows > widest) widest = rows;
         }
         return 4 * (widest + 2 * std::int64_t{graph_.config->hidden});
     }
-    /// Floating-point operations for one token that attends to `context` positions, itself included.
+    /// Floating-point operations for one token that attends to `context` positions, itself included. Experts count as if a router chose
+    /// each of them as often.
     constexpr std::int64_t flops_per_token(rank_index r, int context = 1) const {
         place const p = find(r);
         std::int64_t sum = 0;
         for (tensor const& t : of_stage(p.stage)) {
-            if (t.is_matrix() && t.what != role::embed) sum += 2 * elements(t, p) * t.layers;
+            if (t.is_of_expert())
+                sum += part_of(2 * elements(t, p) * held(t, p), graph_.config->kinds[static_cast<std::size_t>(t.kind)].experts.chosen,
+                               t.experts);
+            else if (t.is_matrix() && t.what != role::embed)
+                sum += 2 * elements(t, p) * t.layers;
             if (t.what == role::q) sum += std::int64_t{4} * t.rows_of(static_cast<int>(p.member)).size() * context * t.layers;
         }
         return sum;
@@ -112,8 +124,11 @@ public:
     constexpr std::int64_t kv_bytes(device_index d, int positions) const { return kv_bytes(any(d), positions); }
     constexpr std::int64_t flops_per_token(device_index d, int context = 1) const { return flops_per_token(any(d), context); }
 
-    /// What one token moves over the seam after stage `s`: every rank of the next stage reads the root's residual.
-    constexpr std::int64_t seam_messages_per_token(int s) const { return graph_.stages[static_cast<std::size_t>(s) + 1].ranks(); }
+    /// What one token moves over the seam after stage `s`: every rank of the next stage that holds the residual reads the root's.
+    constexpr std::int64_t seam_messages_per_token(int s) const {
+        stage_traits const& next = graph_.stages[static_cast<std::size_t>(s) + 1];
+        return effective(*graph_.config, next, next.ranks()).tensor ? next.ranks() : 1;
+    }
     constexpr std::int64_t seam_bytes_per_token(int s) const { return seam_messages_per_token(s) * 4 * graph_.config->hidden; }
     /// What one token moves inside stage `s`, between its ranks, over all of its joins.
     constexpr std::int64_t join_messages_per_token(int s) const { return over_joins(s, figure::messages); }
@@ -141,6 +156,22 @@ private:
     static constexpr std::int64_t elements(tensor const& t, place p) {
         int const member = static_cast<int>(p.member);
         return std::int64_t{t.rows_of(member).size()} * t.columns_of(member).size();
+    }
+    // How many of a tensor a rank holds. Experts that lie in every layer as in one are counted in one: no evaluation grows with both.
+    constexpr std::int64_t held(tensor const& t, place p) const {
+        stage_traits in = graph_.stages[p.stage];
+        tensor counted = t;
+        bool const alike = t.is_of_expert() && in.owners.size() <= static_cast<std::size_t>(t.experts);
+        if (alike) {
+            while (graph_.config->kind_of[static_cast<std::size_t>(in.first_layer)] != t.kind) ++in.first_layer;
+            in.last_layer = in.first_layer;
+            counted.layers = 1;
+        }
+        return (alike ? t.layers : 1) * held_count(counted, in, *graph_.config, static_cast<int>(p.member));
+    }
+    // floor(n k / E) for k <= E, inside 64 bits where n is.
+    static constexpr std::int64_t part_of(std::int64_t n, int chosen, int experts) {
+        return n / experts * chosen + n % experts * chosen / experts;
     }
     // Tensors and nodes stand stage by stage; a binary search keeps a long pipeline cheap to price. No templates here:
     // clang does not instantiate one in time for a budget that stands inside the graph's own struct.

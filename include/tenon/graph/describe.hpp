@@ -21,9 +21,10 @@ constexpr std::string_view role_name(graph_view g, stage_traits const& s) {
     return head && tail ? "full" : head ? "head" : tail ? "tail" : "middle";
 }
 
-inline constexpr std::array<std::string_view, 22> role_names{
-    "",       "embed",  "input_norm", "q",    "k",  "v",    "o",         "q_bias",  "k_bias",    "v_bias",     "o_bias",
-    "q_norm", "k_norm", "post_norm",  "gate", "up", "down", "gate_bias", "up_bias", "down_bias", "final_norm", "head"};
+inline constexpr std::array<std::string_view, 30> role_names{
+    "",          "embed",       "input_norm",  "q",         "k",           "v",          "o",         "q_bias",     "k_bias",      "v_bias",
+    "o_bias",    "q_norm",      "k_norm",      "post_norm", "gate",        "up",         "down",      "gate_bias",  "up_bias",     "down_bias",
+    "router",    "correction",  "expert_gate", "expert_up", "expert_down", "shared_gate", "shared_up", "shared_down", "final_norm", "head"};
 
 /// "project q x22": an operation, the weights that it applies where its name does not say, the layers that do it.
 inline std::string operation_name(graph_view g, node const& n) {
@@ -41,20 +42,20 @@ inline std::string layer_range(stage_traits const& s) {
 
 /// Calls `visit` with every rule of a stage and its join, as a plan spells them: "tensor.gather"; "none" when nothing is cut.
 template <class Visit>
-void each_rule(stage_traits const& s, Visit visit) {
-    rules const cuts = effective(s.cuts, s.ranks());
+void each_rule(graph_view g, stage_traits const& s, Visit visit) {
+    rules const cuts = effective(*g.config, s, s.ranks());
     auto const joined = [](std::string_view rule, join_kind join) {
         return std::string(rule) + (join == join_kind::reduce ? ".reduce" : ".gather");
     };
     if (cuts.tensor) visit(joined("tensor", cuts.tensor_join));
-    if (cuts.expert) visit(std::string("expert"));
+    if (cuts.expert) visit(std::string(cuts.exact ? "expert.exact" : "expert"));
     if (cuts.expert_width) visit(joined("expert_width", cuts.width_join));
     if (!cuts.any()) visit(std::string("none"));
 }
 
-inline std::string rule_names(stage_traits const& s) {
+inline std::string rule_names(graph_view g, stage_traits const& s) {
     std::string text;
-    each_rule(s, [&text](std::string const& rule) { text += (text.empty() ? "" : "+") + rule; });
+    each_rule(g, s, [&text](std::string const& rule) { text += (text.empty() ? "" : "+") + rule; });
     return text;
 }
 
@@ -174,16 +175,15 @@ inline std::string to_text(graph_view g, cost_view const& cost) {
     text += detail::table<9>({true, false, false, false, true, false, true, true, true}).of([&](auto put) {
         put({"stage", "layers", "role", "rules", "rank", "device", "weight bytes", "KV bytes/position", "flops/token"});
         detail::each_rank(g, [&](stage_traits const& s, int position, device_id d, rank_index r) {
-            put({n(position), detail::layer_range(s), std::string(detail::role_name(g, s)), detail::rule_names(s), n(r.value),
+            put({n(position), detail::layer_range(s), std::string(detail::role_name(g, s)), detail::rule_names(g, s), n(r.value),
                  detail::device_name(d), n(cost.weight_bytes(r)), n(cost.kv_bytes_per_position(r)), n(cost.flops_per_token(r))});
         });
     });
     text += '\n' + detail::table<5>({false, false, true, true, true}).of([&](auto put) {
         put({"device", "ranks", "weight bytes", "KV bytes/position", "flops/token"});
         detail::each_device(g, [&](device_id d) {
-            device_id const i = d;
-            put({detail::device_name(d), detail::ranks_of_device(g, d), n(cost.weight_bytes(i)), n(cost.kv_bytes_per_position(i)),
-                 n(cost.flops_per_token(i))});
+            put({detail::device_name(d), detail::ranks_of_device(g, d), n(cost.weight_bytes(d)), n(cost.kv_bytes_per_position(d)),
+                 n(cost.flops_per_token(d))});
         });
     });
     int const stages = static_cast<int>(g.stages.size());
@@ -218,7 +218,7 @@ inline std::string to_json(graph_view g, cost_view const& cost) {
         stage_traits const& s = g.stages[static_cast<std::size_t>(i)];
         out.open('{').key("stage").value(i).key("first_layer").value(s.first_layer).key("last_layer").value(s.last_layer);
         out.key("role").value(detail::role_name(g, s)).key("rules").open('[');
-        detail::each_rule(s, [&out](std::string const& rule) { out.value(rule); });
+        detail::each_rule(g, s, [&out](std::string const& rule) { out.value(rule); });
         out.close(']').key("joins").value(cost.joins(i)).key("join_messages_per_token").value(cost.join_messages_per_token(i));
         out.key("join_bytes_per_token").value(cost.join_bytes_per_token(i)).key("ranks").open('[');
         for (device_id const& d : s.devices) {
@@ -263,7 +263,7 @@ inline std::string to_dot(graph_view g, cost_view const& cost) {
         std::string devices;
         for (device_id const& d : s.devices) devices += (devices.empty() ? "" : " ") + detail::device_name(d);
         text += "  subgraph cluster_" + n(position) + " {\n    label=" +
-                detail::quoted("stage " + n(position) + ", layers " + detail::layer_range(s) + ", " + detail::rule_names(s) + " on " +
+                detail::quoted("stage " + n(position) + ", layers " + detail::layer_range(s) + ", " + detail::rule_names(g, s) + " on " +
                                devices) +
                 ";\n";
         for (; i < nodes.size() && nodes[i].stage == position; ++i)

@@ -2,7 +2,7 @@
 //
 //   PLAN = "all" SPEC | RANGE SPEC { ";" RANGE SPEC }      RANGE = layer [ "-" layer ]   (inclusive, in any order)
 //   SPEC = "@" DEVICE { "," DEVICE } [ ":" rule { "+" rule } ]      DEVICE = [ kind "." ] index
-//   rule = none | tensor | tensor.gather | tensor.reduce | expert | expert_width[.gather|.reduce]
+//   rule = none | tensor[.gather|.reduce] | expert[.exact] | expert_width[.gather|.reduce]
 //
 // Knows nothing of models; what a plan means for one is graph/resolve.hpp's.
 // SPDX-License-Identifier: Apache-2.0
@@ -138,11 +138,13 @@ constexpr violation read_rules(cursor& c, rules& out, int n) {
                            (word == "expert_width" && out.expert_width);
         if (again) return start.refuse(law::plan_rule_is_new, n);
         join_kind join = join_kind::gather;
+        bool exact = false;
         if (!takes_join && word != "none" && word != "expert") return start.refuse(law::plan_rule_is_known, n);
         if (c.take('.')) {
             cursor const dot = c;
             std::string_view const name = c.until("+;");
-            if (!takes_join || (name != "gather" && name != "reduce")) return dot.refuse(law::plan_join_is_known, n);
+            exact = word == "expert" && name == "exact";
+            if (!exact && (!takes_join || (name != "gather" && name != "reduce"))) return dot.refuse(law::plan_join_is_known, n);
             if (name == "reduce") join = join_kind::reduce;
         }
         if (word == "none") none = true;
@@ -150,7 +152,10 @@ constexpr violation read_rules(cursor& c, rules& out, int n) {
             out.tensor = true;
             out.tensor_join = join;
         }
-        if (word == "expert") out.expert = true;
+        if (word == "expert") {
+            out.expert = true;
+            out.exact = exact;
+        }
         if (word == "expert_width") {
             out.expert_width = true;
             out.width_join = join;

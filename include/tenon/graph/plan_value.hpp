@@ -28,10 +28,10 @@ struct value {
 };
 
 /// Reads a plan. Throws graph_error with the character where it breaks.
-template <class = void>
+template <class Lazy = void>
 value parse(std::string_view text) {
     extent const room = measure(text);
-    value v{std::vector<part>(room.parts), std::vector<device_id>(room.devices), 0};
+    tenon::v0::detail::deferred<Lazy, value> v{std::vector<part>(room.parts), std::vector<device_id>(room.devices), 0};
     tenon::v0::detail::require(read(text, v.parts, v.devices));
     return v;
 }
@@ -39,7 +39,7 @@ value parse(std::string_view text) {
 namespace detail {
 template <class Lazy = void>
 struct value_sink {
-    value plan;
+    tenon::v0::detail::deferred<Lazy, value> plan;
     void add(part p, device_id d) {
         p.first_device = static_cast<int>(plan.devices.size());
         p.device_count = 1;
@@ -104,6 +104,7 @@ public:
         std::size_t count = 0;
         detail::require(plan::resolve(p, devices_, available, config_.layers, scratch, stages_, count));
         stages_.resize(count);
+        for (stage_traits& s : stages_) s.placement = placing::open;
         detail::require(validate(config_, stages_));
         lower(config_, stages_, *this);
     }

@@ -57,15 +57,15 @@ constexpr void spell_plan(std::span<stage_traits const> stages, device_kind load
             put_number(out, d.index);
         }
         before = ':';
-        auto const rule = [&](bool on, std::string_view word, bool reduces) {
+        auto const rule = [&](bool on, std::string_view word, bool qualified, std::string_view qualifier = ".reduce") {
             if (!on) return;
             out.put(before);
             before = '+';
             put_text(out, word);
-            if (reduces) put_text(out, ".reduce");
+            if (qualified) put_text(out, qualifier);
         };
         rule(s.cuts.tensor, "tensor", s.cuts.tensor_join == join_kind::reduce);
-        rule(s.cuts.expert, "expert", false);
+        rule(s.cuts.expert, "expert", s.cuts.exact, ".exact");
         rule(s.cuts.expert_width, "expert_width", s.cuts.width_join == join_kind::reduce);
     }
 }

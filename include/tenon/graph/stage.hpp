@@ -1,8 +1,11 @@
 // One stage of a graph: a range of layers, a device group, a sharding and a boundary, as a type and as values.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <tenon/boundary/boundary.hpp>
+#include <tenon/core/config.hpp>
 #include <tenon/device/concept.hpp>
 #include <tenon/shard/shard.hpp>
 #include <type_traits>
@@ -15,6 +18,9 @@ struct layers {
     static constexpr int first_layer = First, last_layer = Last;
 };
 
+/// Whether a placement map may say which rank owns which expert: never, where one is brought, or always.
+enum class placing : std::uint8_t { settled, open, awaited };
+
 /// What the validator reads of a stage; every stage type publishes one as `traits`.
 struct stage_traits {
     int first_layer = 0, last_layer = 0;   ///< inclusive
@@ -23,15 +29,31 @@ struct stage_traits {
     boundary_traits crossing{};
     int most_ranks = most_ranks_of_a_stage;  ///< what the backend allows; 0: the program has no such backend
     bool canonical = true;                   ///< the backend follows the canonical arithmetic to the bit
+    std::span<int const> owners{};           ///< of whole experts: one of each, or of each in every layer of the stage; empty: evenly
+    placing placement = placing::settled;    ///< of whole experts: whether the owners may come from a map, when the model is loaded
 
     constexpr int ranks() const { return static_cast<int>(devices.size()); }
     constexpr int layer_count() const { return last_layer - first_layer + 1; }
 };
 
-/// What `by_default` means on a stage of that many ranks.
-constexpr rules effective(rules r, int ranks) {
-    if (!r.by_default) return r;
-    return {.tensor = ranks > 1};
+/// Whether a stage has a layer that routes experts.
+constexpr bool routes_experts(model_config const& c, stage_traits const& s) {
+    for (int l = s.first_layer; l <= s.last_layer; ++l)
+        if (c.layer(l).experts) return true;
+    return false;
+}
+
+/// The rules of a stage on `ranks` ranks: what it names, or by default `tensor` on several, with `expert` where experts are routed.
+constexpr rules effective(model_config const& c, stage_traits const& s, int ranks) {
+    if (!s.cuts.by_default) return s.cuts;
+    return {.tensor = ranks > 1, .expert = ranks > 1 && routes_experts(c, s)};
+}
+
+/// The rank of a stage that owns expert `e` of `count` in the stage's layer `layer`, where whole experts are placed.
+constexpr int owner_of(stage_traits const& s, int layer, int e, int count) {
+    if (s.owners.empty()) return static_cast<int>(std::int64_t{s.ranks()} * e / count);
+    std::size_t const row = s.owners.size() == static_cast<std::size_t>(count) ? 0 : static_cast<std::size_t>(layer);
+    return s.owners[row * static_cast<std::size_t>(count) + static_cast<std::size_t>(e)];
 }
 
 namespace detail {
@@ -82,7 +104,8 @@ struct stage_is_well_formed {
 }  // namespace detail
 
 /// A stage: its layers, then a device policy, a sharding policy and a boundary policy in any order. A policy left out is
-/// the plain one: device 0 of the CPU backend, whole on one rank or `tensor` on several, the residual stream in float32.
+/// the plain one: device 0 of the CPU backend, whole on one rank or `tensor` (with `expert` where experts are routed) on several, the
+/// residual stream in float32.
 template <class Layers, class... Policies>
 struct stage {
     static_assert(sizeof(detail::stage_is_well_formed<Layers, Policies...>) != 0);
@@ -91,8 +114,16 @@ struct stage {
     using shard_policy = typename decltype(detail::pick<detail::is_shard, shard::by_default, Policies...>())::type::type;
     using boundary_policy = typename decltype(detail::pick<detail::is_boundary, boundary::residual<>, Policies...>())::type::type;
 
-    static constexpr stage_traits traits{Layers::first_layer,       Layers::last_layer,        device_policy::devices,  shard_policy::cuts,
-                                         boundary_policy::crossing, device_policy::most_ranks, device_policy::canonical};
+    static constexpr placement::traits places = shard::placement_of<shard_policy>();
+    static constexpr stage_traits traits{Layers::first_layer,
+                                         Layers::last_layer,
+                                         device_policy::devices,
+                                         shard_policy::cuts,
+                                         boundary_policy::crossing,
+                                         device_policy::most_ranks,
+                                         device_policy::canonical,
+                                         places.owners,
+                                         places.awaited ? placing::awaited : placing::settled};
 };
 
 template <class S> concept stage_type = requires {

@@ -2,6 +2,8 @@
 // compiles, a loader when a plan arrives.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <array>
+#include <cstddef>
 #include <span>
 #include <tenon/core/config.hpp>
 #include <tenon/core/law.hpp>
@@ -19,6 +21,54 @@ constexpr violation broken_by_extent(int value, int smallest = 1) {
     return {};
 }
 
+/// The laws of a routed FFN alone. What it holds in all its experts stays inside one extent, so that its costs do too.
+constexpr violation broken_by_routing(routed_experts const& e) {
+    for (int const extent : {e.count, e.shared_width})
+        if (violation const v = broken_by_extent(extent, 0)) return v;
+    if (!e) return {};
+    if (e.count > most_experts)
+        return {law::shape_fits, 0, {quantity::experts, e.count}, {quantity::limit, most_experts}, only(most_experts)};
+    if (e.width > largest_extent / e.count)
+        return {law::shape_fits, 0, {quantity::experts, e.count}, {quantity::expert_width, e.width}, only(largest_extent / e.count)};
+    if (e.chosen < 1 || e.chosen > e.count)
+        return {law::chosen_experts_exist, 0, {quantity::experts, e.count}, {quantity::chosen_experts, e.chosen}, {}};
+    if (e.groups < 1 || e.count % e.groups != 0)
+        return {law::expert_groups_divide, 0, {quantity::experts, e.count}, {quantity::groups, e.groups}, {}};
+    if (e.chosen_groups < 1 || e.chosen_groups > e.groups)
+        return {law::chosen_groups_exist, 0, {quantity::groups, e.groups}, {quantity::chosen_groups, e.chosen_groups}, {}};
+    int const in_group = e.count / e.groups;
+    if (e.groups > 1 && e.worth == group_worth::two_best && in_group < 2)
+        return {law::expert_group_has_two, 0, {quantity::experts, e.count}, {quantity::groups, e.groups}, {}};
+    if (e.chosen > e.chosen_groups * in_group)
+        return {
+            law::chosen_groups_hold_enough, 0, {quantity::experts, e.chosen_groups * in_group}, {quantity::chosen_experts, e.chosen}, {}};
+    return {};
+}
+
+/// As above, with the numbers that break none of these laws: of groups all, of what is chosen the nearest.
+constexpr violation refused_routing(routed_experts const& e) {
+    violation v = broken_by_routing(e);
+    auto const lawful = [&e](int routed_experts::*number, int value) {
+        routed_experts mended = e;
+        mended.*number = value;
+        return !broken_by_routing(mended);
+    };
+    auto const nearest = [&](int routed_experts::*number, int most) {
+        int const found = e.*number, step = found < 1 ? 1 : -1;
+        for (int value = found < 1 ? 1 : found < most ? found : most; value >= 1 && value <= most; value += step)
+            if (lawful(number, value)) return only(value);
+        return remedies{};
+    };
+    if (v.which == law::shape_fits && v.instead.count > 0)
+        if (!lawful(v.right.what == quantity::limit ? &routed_experts::count : &routed_experts::width, v.instead.value[0])) v.instead = {};
+    if (v.right.what == quantity::chosen_experts) v.instead = nearest(&routed_experts::chosen, e.count);
+    if (v.right.what == quantity::chosen_groups) v.instead = nearest(&routed_experts::chosen_groups, e.groups);
+    if (v.right.what == quantity::groups)
+        for (int groups = 1; groups <= e.count; ++groups)
+            if (lawful(&routed_experts::groups, groups)) v.instead.add(groups);
+    return v;
+}
+
 /// The laws of a model alone.
 constexpr violation broken_by_shape(model_config const& c) {
     for (int const extent : {c.layers, c.hidden, c.vocab, c.max_positions})
@@ -32,8 +82,9 @@ constexpr violation broken_by_shape(model_config const& c) {
             return {law::shape_fits, 0, {quantity::extent, k}, {quantity::limit, c.kind_count - 1}, {}};
     for (int k = 0; k < c.kind_count; ++k) {
         block_kind const& b = c.kinds[static_cast<std::size_t>(k)];
-        for (int const extent : {b.attention.heads, b.attention.kv_heads, b.attention.head_dim, b.ffn.width})
+        for (int const extent : {b.attention.heads, b.attention.kv_heads, b.attention.head_dim, b.experts ? b.experts.width : b.ffn.width})
             if (violation const v = broken_by_extent(extent)) return v;
+        if (violation const v = refused_routing(b.experts)) return v;
         if (violation const v = broken_by_extent(b.attention.window, 0)) return v;
         if (b.attention.heads > largest_extent / b.attention.head_dim)
             return {law::shape_fits, 0, {quantity::heads, b.attention.heads}, {quantity::head_dim, b.attention.head_dim}, {}};
@@ -45,21 +96,85 @@ constexpr violation broken_by_shape(model_config const& c) {
     return {};
 }
 
-/// The laws of one kind of layer cut by `tensor` over `ranks`.
-constexpr violation broken_by_tensor(block_kind const& b, int hidden, join_kind join, int position, int ranks) {
-    auto const broken = [position, ranks](law which, quantity what, int value) {
-        return violation{which, position, {what, value}, {quantity::ranks, ranks}, {}};
-    };
+/// A law that some number of a stage breaks on so many ranks.
+struct breaks {
+    int position = 0, ranks = 1;
+    constexpr violation operator()(law which, quantity what, int value) const {
+        return {which, position, {what, value}, {quantity::ranks, ranks}, {}};
+    }
+};
+
+/// The laws of one kind of layer cut by `tensor` over `ranks`. Experts are not its to cut, but the shared one is.
+constexpr violation broken_by_tensor(block_kind const& b, int hidden, join_kind join, breaks broken) {
+    int const ranks = broken.ranks;
     grouped_attention const& a = b.attention;
+    int const ffn = b.experts ? 0 : b.ffn.width, shared = b.experts ? b.experts.shared_width : 0;
     if (a.heads % ranks != 0) return broken(law::heads_divide_over_ranks, quantity::heads, a.heads);
     if (a.kv_heads % ranks != 0 && ranks % a.kv_heads != 0) return broken(law::kv_heads_divide_or_repeat, quantity::kv_heads, a.kv_heads);
-    if (b.ffn.width < ranks) return broken(law::every_rank_has_work, quantity::ffn, b.ffn.width);
+    if (!b.experts && ffn < ranks) return broken(law::every_rank_has_work, quantity::ffn, ffn);
+    if (shared > 0 && shared < ranks) return broken(law::every_rank_has_work, quantity::shared_width, shared);
     if (hidden < ranks) return broken(law::every_rank_has_work, quantity::hidden, hidden);
     if (join == join_kind::reduce) {
-        int const attention = segments_of(a.heads * a.head_dim, a.head_dim), ffn = segments_of(b.ffn.width, granule_of(b.ffn.width));
-        int const fewest = attention < ffn ? attention : ffn;
+        int fewest = segments_of(a.heads * a.head_dim, a.head_dim);
+        for (int const width : {ffn, shared})
+            if (width > 0)
+                if (int const n = segments_of(width, granule_of(width)); n < fewest) fewest = n;
         if (fewest % ranks != 0) return broken(law::reduce_divides_segments, quantity::segments, fewest);
     }
+    return {};
+}
+
+/// The laws of a routed FFN cut by every expert's width.
+constexpr violation broken_by_expert_width(routed_experts const& e, int hidden, join_kind join, breaks broken) {
+    if (e.width < broken.ranks) return broken(law::every_rank_has_work, quantity::expert_width, e.width);
+    if (hidden < broken.ranks) return broken(law::every_rank_has_work, quantity::hidden, hidden);
+    int const segments = segments_of(e.width, granule_of(e.width));
+    if (join == join_kind::reduce && segments % broken.ranks != 0)
+        return broken(law::reduce_divides_segments, quantity::segments, segments);
+    return {};
+}
+
+/// One row of a placement: every expert has a rank of the stage, every rank an expert. There are as many experts as ranks, or more.
+constexpr violation broken_by_owners(std::span<int const> owners, breaks broken) {
+    std::array<bool, most_experts> has_work{};
+    for (int const owner : owners) {
+        if (owner < 0 || owner >= broken.ranks) return broken(law::placement_rank_exists, quantity::owner, owner);
+        has_work[static_cast<std::size_t>(owner)] = true;
+    }
+    for (int r = 0; r < broken.ranks; ++r)
+        if (!has_work[static_cast<std::size_t>(r)])
+            return {law::every_rank_has_work, broken.position, {quantity::owner, r}, {quantity::experts, 0}, {}};
+    return {};
+}
+
+/// The number of experts of the stage's routed layers, where one list of owners is for all; 0 where they differ.
+constexpr int experts_of_each(model_config const& c, stage_traits const& s) {
+    int found = 0;
+    for (int l = s.first_layer; l <= s.last_layer; ++l)
+        if (int const n = c.layer(l).experts.count; n > 0) {
+            if (found > 0 && n != found) return 0;
+            found = n;
+        }
+    return found;
+}
+
+/// The laws of whole experts on ranks.
+constexpr violation broken_by_experts(model_config const& c, stage_traits const& s, routed_experts const& e, breaks broken) {
+    if (e.count < broken.ranks) return broken(law::every_rank_has_work, quantity::experts, e.count);
+    if (s.cuts.exact && e.count % broken.ranks != 0) return broken(law::experts_divide_over_ranks, quantity::experts, e.count);
+    if (s.owners.empty()) return {};
+    std::size_t const count = static_cast<std::size_t>(e.count), rows = static_cast<std::size_t>(s.layer_count());
+    bool const alike = experts_of_each(c, s) == e.count;
+    if (s.owners.size() != count && !(alike && s.owners.size() == count * rows))
+        return {law::placement_names_every_expert,
+                broken.position,
+                {quantity::experts, e.count},
+                {quantity::owners, static_cast<int>(s.owners.size())},
+                alike ? only(e.count) : remedies{}};
+    if (s.owners.size() == count) return broken_by_owners(s.owners, broken);
+    for (std::size_t row = 0; row < rows; ++row)
+        if (c.layer(s.first_layer + static_cast<int>(row)).experts)
+            if (violation const v = broken_by_owners(s.owners.subspan(row * count, count), broken)) return v;
     return {};
 }
 
@@ -71,20 +186,24 @@ constexpr bool has_kind(model_config const& c, stage_traits const& s, int kind) 
 
 /// The laws of a stage's sharding over `ranks`: every kind of layer once, never every layer.
 constexpr violation broken_by_cuts(model_config const& c, stage_traits const& s, int position, int ranks) {
-    rules const cuts = effective(s.cuts, ranks);
-    if (cuts.expert && cuts.expert_width)
-        return {law::rules_agree, position, {quantity::layers, s.layer_count()}, {quantity::ranks, ranks}, {}};
-    if (cuts.expert || cuts.expert_width) return {law::rule_cuts_something, position, {quantity::experts, 0}, {quantity::ranks, ranks}, {}};
+    rules const cuts = effective(c, s, ranks);
+    breaks const broken{position, ranks};
+    if (cuts.expert && cuts.expert_width) return broken(law::rules_agree, quantity::layers, s.layer_count());
+    if ((cuts.expert || cuts.expert_width) && !routes_experts(c, s)) return broken(law::rule_cuts_something, quantity::experts, 0);
     if (ranks > 1 && !cuts.any())
         return {law::unsharded_has_one_rank, position, {quantity::layers, s.layer_count()}, {quantity::ranks, ranks}, only(1)};
-    if (!cuts.tensor) return {};
-    for (int k = 0; k < c.kind_count; ++k)
-        if (c.kind_count == 1 || has_kind(c, s, k))
-            if (violation const v = broken_by_tensor(c.kinds[static_cast<std::size_t>(k)], c.hidden, cuts.tensor_join, position, ranks))
-                return v;
+    for (int k = 0; k < c.kind_count; ++k) {
+        if (c.kind_count > 1 && !has_kind(c, s, k)) continue;
+        block_kind const& b = c.kinds[static_cast<std::size_t>(k)];
+        if (cuts.tensor)
+            if (violation const v = broken_by_tensor(b, c.hidden, cuts.tensor_join, broken)) return v;
+        if (cuts.expert && b.experts)
+            if (violation const v = broken_by_experts(c, s, b.experts, broken)) return v;
+        if (cuts.expert_width && b.experts)
+            if (violation const v = broken_by_expert_width(b.experts, c.hidden, cuts.width_join, broken)) return v;
+    }
     bool const holds_vocabulary = s.first_layer == 0 || s.last_layer + 1 == c.layers;
-    if (holds_vocabulary && c.vocab < ranks)
-        return {law::every_rank_has_work, position, {quantity::vocab, c.vocab}, {quantity::ranks, ranks}, {}};
+    if (cuts.tensor && holds_vocabulary && c.vocab < ranks) return broken(law::every_rank_has_work, quantity::vocab, c.vocab);
     return {};
 }
 
@@ -106,10 +225,10 @@ constexpr violation refused_cuts(model_config const& c, stage_traits const& s, i
             if (!broken_by_cuts(c, s, position, ranks)) v.instead.add(ranks);
     if (v.which == law::reduce_divides_segments) {
         stage_traits gathered = s;
-        gathered.cuts.tensor_join = join_kind::gather;
+        gathered.cuts.tensor_join = gathered.cuts.width_join = join_kind::gather;
         v.gather_would_do = !broken_by_cuts(c, gathered, position, s.ranks());
     }
-    if (v && v.right.what == quantity::ranks && v.instead.count > 0 && effective(s.cuts, s.ranks()).tensor) {
+    if (v && v.right.what == quantity::ranks && v.instead.count > 0 && effective(c, s, s.ranks()).tensor) {
         int const fewest = fewest_kv_heads(c, s);
         if (v.instead.value[static_cast<std::size_t>(v.instead.count - 1)] > fewest) v.kv_heads = fewest;
     }

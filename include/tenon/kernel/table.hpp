@@ -6,6 +6,7 @@
 #include <tenon/kernel/detail/number.hpp>
 #include <tenon/kernel/isa.hpp>
 #include <tenon/kernel/packed_matrix.hpp>
+#include <tenon/kernel/routing.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -70,6 +71,9 @@ struct table {
 
     /// y = exp(x - max) / sum. y may be x.
     void (*softmax)(float* y, float const* x, std::size_t n) = nullptr;
+
+    /// n columns of a token's routed output: z[g] = fma(gate[e], part[e], z[g]) from +0 over the chosen e of group g, then the tree over z.
+    void (*combine)(combine_call const&) = nullptr;
 };
 
 }  // namespace tenon::inline v0::kernel

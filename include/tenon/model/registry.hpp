@@ -20,7 +20,7 @@ struct adapter {
     std::array<std::string_view, 2> certified_by{};  ///< the golden checkpoints or parity tests that certify it
 };
 
-inline constexpr std::array<adapter, 5> adapters{{
+inline constexpr std::array<adapter, 7> adapters{{
     {adapter_id::llama,
      "llama",
      "llama dense-llama dense_llama llamaforcausallm llamamodel smollm",
@@ -29,6 +29,11 @@ inline constexpr std::array<adapter, 5> adapters{{
     {adapter_id::qwen2, "qwen2", "qwen2 qwen2forcausallm qwen2model", {"qwen2_f32", "qwen2_tied_bf16"}},
     {adapter_id::qwen3, "qwen3", "qwen3 qwen3forcausallm qwen3model", {"qwen3_bf16", "qwen3_fp8"}},
     {adapter_id::phi3, "phi3", "phi3 phi3forcausallm phi3model", {"phi3_oracle", ""}},
+    {adapter_id::mixtral, "mixtral", "mixtral mixtralforcausallm mixtralmodel", {"mixtral_bf16_sharded", ""}},
+    {adapter_id::qwen3_moe,
+     "qwen3_moe",
+     "qwen3_moe qwen3-moe qwen3moeforcausallm qwen3moemodel",
+     {"qwen3_moe_f32", "qwen3_moe_bf16_sharded"}},
 }};
 
 /// The canonical name of an architecture.
@@ -45,10 +50,8 @@ struct uncertified {
     std::string_view reason{};      ///< something that it computes and this library does not
 };
 
-inline constexpr std::array<uncertified, 25> known_names{{
-    {"mixtral", "mixtralforcausallm", "routed experts"},
+inline constexpr std::array<uncertified, 23> known_names{{
     {"qwen2_moe", "qwen2moeforcausallm", "routed experts and a gated shared expert"},
-    {"qwen3_moe", "qwen3moeforcausallm", "routed experts"},
     {"qwen3_5", "qwen3_5forconditionalgeneration", "linear attention with a recurrent state"},
     {"qwen3_5_text", "qwen3_5forcausallm", "linear attention with a recurrent state"},
     {"deepseek_v2", "deepseekv2forcausallm", "latent attention and routed experts"},
@@ -131,7 +134,7 @@ constexpr certification classify(std::string_view name) noexcept {
     return detail::known_position_of(name) < known_names.size() ? certification::known : certification::unknown;
 }
 
-/// "llama, mistral, qwen2, qwen3, phi3"
+/// "llama, mistral, qwen2, qwen3, phi3, mixtral, qwen3_moe"
 template <class = void>
 std::string certified_names() {
     std::string text;
@@ -154,6 +157,6 @@ adapter const& adapter_of(std::string_view name) {
 }
 
 static_assert(is_certified(" LlamaForCausalLM\n") && is_certified("Dense-Llama") && !is_certified("llama2"));
-static_assert(classify("Qwen3MoeForCausalLM") == certification::known && classify("qwen4") == certification::unknown);
+static_assert(classify("DeepseekV3ForCausalLM") == certification::known && classify("qwen4") == certification::unknown);
 
 }  // namespace tenon::inline v0::model

@@ -61,6 +61,10 @@ private:
             differs(layer + "q/k norm", static_cast<int>(a.attention.qk_norm), static_cast<int>(b.attention.qk_norm));
             differs(layer + "ffn", a.ffn.width, b.ffn.width);
             differs(layer + "ffn bias", static_cast<int>(a.ffn.bias), static_cast<int>(b.ffn.bias));
+            differs(layer + "experts", a.experts.count, b.experts.count);
+            differs(layer + "experts of a token", a.experts.chosen, b.experts.chosen);
+            differs(layer + "expert width", a.experts.width, b.experts.width);
+            differs(layer + "normalised gates", static_cast<int>(a.experts.normalised), static_cast<int>(b.experts.normalised));
         }
         if (graph.rope != file.rope) detail::refuse("config_is_the_graphs", "the rope scaling of the checkpoint is not the graph's");
         model_config renumbered = file;  // the same layers may stand under other kind numbers

@@ -5,6 +5,8 @@
 #include <tenon/dynamic_causal_lm.hpp>
 #include <tenon/model/llama.hpp>
 #include <tenon/model/mistral.hpp>
+#include <tenon/model/mixtral.hpp>
 #include <tenon/model/phi3.hpp>
 #include <tenon/model/qwen2.hpp>
 #include <tenon/model/qwen3.hpp>
+#include <tenon/model/qwen3_moe.hpp>

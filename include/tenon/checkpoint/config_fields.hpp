@@ -166,12 +166,12 @@ std::string_view rope_type(fields const& dictionary) {
     return "default";
 }
 
-/// The rotation. Without `stretches` positions keep their places: every kind of scaling is refused.
+/// The rotation, with `theta` where none is said. Without `stretches` positions keep their places: every kind of scaling is refused.
 template <class = void>
-rope read_rope(fields const& top, int max_positions, bool stretches) {
+rope read_rope(fields const& top, int max_positions, double theta, bool stretches) {
     fields const dictionary = rope_fields(top);
     rope result;
-    result.theta = dictionary.positive("rope_theta", top.positive("rope_theta", 10000.0));
+    result.theta = dictionary.positive("rope_theta", top.positive("rope_theta", theta));
     // The tables are exact for angles below 2^31: with a theta or a factor below 1 a pair turns by more than the position.
     constexpr double largest_angle = 2147483648.0;
     double const widest = static_cast<double>(max_positions) / (result.theta < 1.0 ? result.theta : 1.0);

@@ -4,6 +4,7 @@
 #pragma once
 #include <tenon/checkpoint/block_scaling.hpp>
 #include <tenon/checkpoint/config_fields.hpp>
+#include <tenon/checkpoint/expert_fields.hpp>
 #include <tenon/core/config.hpp>
 #include <tenon/core/error.hpp>
 #include <tenon/core/explain.hpp>
@@ -26,6 +27,7 @@ struct family_defaults {
     bool shares_heads = true;  ///< num_key_value_heads may be absent: as many as heads
     int head_dim = 0;          ///< 0: hidden_size / num_attention_heads
     int window = 0;
+    double rope_theta = 10000.0;
 };
 
 constexpr family_defaults defaults_of(adapter_id family) {
@@ -35,29 +37,37 @@ constexpr family_defaults defaults_of(adapter_id family) {
         case adapter_id::qwen2: return {.max_positions = 32768, .shares_heads = false};
         case adapter_id::qwen3: return {.max_positions = 32768, .head_dim = 128};
         case adapter_id::phi3: return {.max_positions = 4096, .rms_epsilon = 1e-5};
+        case adapter_id::mixtral:
+            return {.max_positions = 131072, .rms_epsilon = 1e-5, .shares_heads = false, .rope_theta = 1e6};
+        case adapter_id::qwen3_moe: return {.max_positions = 32768, .shares_heads = false};
     }
     return {};
 }
 
-/// Whether layers are windowed by a switch and from a layer on; in the other families by `sliding_window` alone, and all of them.
-constexpr bool switches_windows(adapter_id family) { return family == adapter_id::qwen2 || family == adapter_id::qwen3; }
+/// Whether layers are windowed by a switch; in the other families by `sliding_window` alone, and all of them.
+constexpr bool switches_windows(adapter_id family) {
+    return family == adapter_id::qwen2 || family == adapter_id::qwen3 || family == adapter_id::qwen3_moe;
+}
 
-/// Refuses what would change the arithmetic of a dense model: experts, norms, caps and rotations of other families.
+/// Whether a family norms every query and key head.
+constexpr bool norms_heads(adapter_id family) { return family == adapter_id::qwen3 || family == adapter_id::qwen3_moe; }
+
+/// Refuses what would change the arithmetic of the family: experts, norms, caps and rotations of others.
 template <class = void>
 void refuse_foreign_fields(fields const& top, adapter_id family) {
     std::string const none = std::string(model::name_of(family)) + " has none; null";
     for (std::string_view const name :
-         {"attention_chunk_size", "kv_lora_rank", "q_lora_rank", "num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts",
-          "num_experts_per_tok", "moe_intermediate_size", "linear_attn_config", "attn_logit_softcapping", "final_logit_softcapping",
-          "clip_qkv", "no_rope_layers", "query_pre_attn_scalar", "block_configs"})
+         {"attention_chunk_size", "kv_lora_rank", "q_lora_rank", "linear_attn_config", "attn_logit_softcapping",
+          "final_logit_softcapping", "clip_qkv", "no_rope_layers", "query_pre_attn_scalar", "block_configs"})
         if (json::value const* const v = top.find(name)) top.refuse("config_value_is_supported", name, *v, none);
+    refuse_foreign_experts(top, family, none);
     if (json::value const* const v = top.find("sliding_window"); v != nullptr && family == adapter_id::llama)
         top.refuse("config_value_is_supported", "sliding_window", *v, none);
     for (std::string_view const name : {"qk_layernorm", "use_mrope", "attn_output_gate", "alibi"}) top.expect(name, false);
-    top.expect("use_qk_norm", family == adapter_id::qwen3);
+    top.expect("use_qk_norm", norms_heads(family));
     if (family != adapter_id::qwen2)  // whose biases no key switches
         for (std::string_view const name : {"qkv_bias", "use_qkv_bias"}) top.expect(name, false);
-    if (family == adapter_id::mistral || family == adapter_id::phi3) top.expect("attention_bias", false);
+    if (family == adapter_id::mistral || family == adapter_id::mixtral || family == adapter_id::phi3) top.expect("attention_bias", false);
     if (family != adapter_id::llama) top.expect("mlp_bias", false);
     for (std::string_view const name : {"hidden_act", "hidden_activation"})
         if (std::string_view const act = top.string(name, "silu"); act != "silu" && act != "swish")
@@ -88,13 +98,13 @@ grouped_attention read_attention(fields const& top, adapter_id family, int hidde
     bool const asked = family != adapter_id::qwen2 && top.boolean("attention_bias", false);
     a.qkv_bias = asked || family == adapter_id::qwen2;
     a.output_bias = asked;
-    a.qk_norm = family == adapter_id::qwen3;
+    a.qk_norm = norms_heads(family);
     return a;
 }
 
 /// The list that says of every layer whether it is windowed, or nullptr.
 template <class = void>
-json::value const* read_layer_types(fields const& top) {
+json::value const* read_layer_types(fields const& top, int layers) {
     json::value const* const types = top.find("layer_types");
     if (types == nullptr) return nullptr;
     if (!types->is(json::kind::array)) top.refuse("config_field_has_type", "layer_types", *types, "an array of strings");
@@ -102,6 +112,10 @@ json::value const* read_layer_types(fields const& top) {
         if (json::value const& type = types->children[i]; type.text != "full_attention" && type.text != "sliding_attention")
             top.refuse(type.is(json::kind::string) ? "config_value_is_supported" : "config_field_has_type",
                        "layer_types[" + std::to_string(i) + "]", type, "\"full_attention\" or \"sliding_attention\"");
+    if (types->children.size() != static_cast<std::size_t>(layers))
+        tenon::v0::detail::refuse("config_keys_agree", top.where() + "layer_types has " + std::to_string(types->children.size()) +
+                                                           " entries; " + std::to_string(layers) +
+                                                           ", as num_hidden_layers says, would do");
     return types;
 }
 
@@ -120,24 +134,21 @@ model_config with_one_window(fields const& top, model_config const& plain) {
     top.expect("use_sliding_window", window != 0);
     if (window != 0 && top.count("max_window_layers", 0, 0) != 0)
         top.refuse("config_value_is_supported", "max_window_layers", *top.find("max_window_layers"), "0, as every layer has the window,");
-    require_layer_types(top, read_layer_types(top), window == 0 ? "full_attention" : "sliding_attention", "");
+    require_layer_types(top, read_layer_types(top, plain.layers), window == 0 ? "full_attention" : "sliding_attention", "");
     return model::with_window(plain, window, [](int) { return true; });
 }
 
-/// Windows by `use_sliding_window`, in the layers of `layer_types` or else from `max_window_layers` on.
+/// Windows by `use_sliding_window`: in every layer of a qwen3_moe, elsewhere in those of `layer_types` or from `max_window_layers` on.
 template <class = void>
 model_config with_switched_window(fields const& top, model_config const& plain) {
-    bool const on = top.boolean("use_sliding_window", false);
+    bool const on = top.boolean("use_sliding_window", false), in_all = plain.adapter == adapter_id::qwen3_moe;
     if (on && top.absent("sliding_window")) top.require("sliding_window", "a number of keys, or null for no window,");
     int const stated = top.count("sliding_window", 0, on ? 1 : 0), window = on ? stated : 0;
-    int const first = top.count("max_window_layers", 28, 0);
-    json::value const* const types = read_layer_types(top);
-    if (types == nullptr) return model::with_window(plain, window, [first](int layer) { return layer >= first; });
-    if (types->children.size() != static_cast<std::size_t>(plain.layers))
-        tenon::v0::detail::refuse("config_keys_agree", top.where() + "layer_types has " + std::to_string(types->children.size()) +
-                                                           " entries; " + std::to_string(plain.layers) +
-                                                           ", as num_hidden_layers says, would do");
+    int const first = in_all ? 0 : top.count("max_window_layers", 28, 0);
+    json::value const* const types = read_layer_types(top, plain.layers);
     if (window == 0) require_layer_types(top, types, "full_attention", ", or a sliding_window with use_sliding_window true,");
+    if (window != 0 && in_all) require_layer_types(top, types, "sliding_attention", ", as use_sliding_window says,");
+    if (types == nullptr) return model::with_window(plain, window, [first](int layer) { return layer >= first; });
     return model::with_window(plain, window,
                               [types](int layer) { return types->children[static_cast<std::size_t>(layer)].text == "sliding_attention"; });
 }
@@ -158,12 +169,13 @@ model_config read_model(fields const& top, fields const& outer, adapter_id famil
     result.max_positions = top.count("max_position_embeddings", absent.max_positions);
     result.rms_epsilon = top.positive("rms_norm_eps", absent.rms_epsilon);
     if (family == adapter_id::phi3) refuse_scaling(top);
-    result.rope = read_rope(top, result.max_positions, family != adapter_id::phi3);
+    result.rope = read_rope(top, result.max_positions, absent.rope_theta, family != adapter_id::phi3);
     result.tied = top.boolean("tie_word_embeddings", outer.boolean("tie_word_embeddings", false));
     if (outer.boolean("tie_word_embeddings", result.tied) != result.tied)
         outer.refuse("config_keys_agree", "tie_word_embeddings", *outer.find("tie_word_embeddings"), "the value that text_config has");
     result.kinds[0] = {.attention = read_attention(top, family, result.hidden),
                        .ffn = {.width = top.count("intermediate_size", 0), .bias = top.boolean("mlp_bias", false)}};
+    if (routes_experts(family)) result = with_read_experts(top, result);
     result = switches_windows(family) ? with_switched_window(top, result) : with_one_window(top, result);
     tenon::v0::detail::require(tenon::v0::detail::broken_by_shape(result));
     return result;
@@ -176,7 +188,7 @@ model_config read_model(fields const& top, fields const& outer, adapter_id famil
 /// told by read_block_scaling.
 /// Refuses with the laws of json.hpp, `architecture_is_known`, `architecture_is_certified`, `config_field_is_present`,
 /// `config_field_has_type`, `config_value_is_supported`, `config_keys_agree`, `heads_make_the_width`, and with the laws of a
-/// model (`shape_is_positive`, `shape_fits`, `heads_share_kv_heads`, `head_dim_is_even`).
+/// model (`shape_is_positive`, `shape_fits`, `heads_share_kv_heads`, `head_dim_is_even`, `chosen_experts_exist`).
 template <class = void>
 model_config read_config(std::string_view text, std::string_view what = "config.json") {
     detail::document const config(text, what);

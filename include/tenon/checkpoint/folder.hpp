@@ -37,13 +37,13 @@ inline bool has_file(std::string const& directory, std::string_view name) {
 }
 
 /// The names in a folder that end in .safetensors, sorted. Refuses with `checkpoint_folder_opens`.
-template <class = void>
+template <class Lazy = void>
 std::vector<std::string> safetensors_names(std::string const& directory) {
     ::DIR* const folder = ::opendir(directory.c_str());
     if (folder == nullptr)
         tenon::v0::detail::refuse("checkpoint_folder_opens", directory + ": " + std::strerror(errno) + "; a folder with config.json and " +
                                                                  std::string(single_name) + " would do");
-    std::vector<std::string> names;
+    tenon::v0::detail::deferred<Lazy, std::vector<std::string>> names;
     constexpr std::string_view ending = ".safetensors";
     while (::dirent const* const entry = ::readdir(folder)) {
         std::string_view const name = entry->d_name;
@@ -73,14 +73,15 @@ struct shard_index {
     std::vector<placement> tensors{};
 };
 
-inline placement const* find(std::span<placement const> sorted, std::string_view name) noexcept {
+template <class Lazy = void>
+placement const* find(tenon::v0::detail::deferred<Lazy, std::span<placement const>> sorted, std::string_view name) noexcept {
     auto const at = std::lower_bound(sorted.begin(), sorted.end(), name, [](placement const& p, std::string_view n) { return p.name < n; });
     return at != sorted.end() && at->name == name ? &*at : nullptr;
 }
 
 /// Reads the index; its `total_size` is often wrong and is not read. Refuses with the laws of json.hpp,
 /// `checkpoint_index_is_complete` and `checkpoint_shard_name_is_bare`.
-template <class = void>
+template <class Lazy = void>
 shard_index read_index(std::string_view text, std::string const& what) {
     auto const refuse = [&what](std::string_view law, std::string const& why) { tenon::v0::detail::refuse(law, what + ": " + why); };
     json::value const index = json::parse(text, what);
@@ -91,7 +92,7 @@ shard_index read_index(std::string_view text, std::string const& what) {
                                                     : map->is(json::kind::object) ? "empty"
                                                                                   : json::show(*map)) +
                                                    "; an object from tensor names to file names would do");
-    shard_index result;
+    tenon::v0::detail::deferred<Lazy, shard_index> result;
     for (json::value const& entry : map->children) {
         if (!entry.is(json::kind::string))
             refuse("checkpoint_index_is_complete",
@@ -136,7 +137,7 @@ class basic_folder {
 public:
     explicit basic_folder(std::string directory) : directory_(std::move(directory)) {
         if (directory_.find('\0') != std::string::npos) refuse("checkpoint_folder_opens", "the path has a zero byte");
-        std::vector<std::string> const names = detail::safetensors_names(directory_);
+        tenon::v0::detail::deferred<Lazy, std::vector<std::string>> const names = detail::safetensors_names(directory_);
         if (detail::has_entry(directory_, detail::single_name))
             open_only(std::string(detail::single_name));
         else if (detail::has_entry(directory_, detail::index_name))
@@ -188,7 +189,7 @@ private:
 
     void open_indexed() {
         mapped_file const index_file(directory_ + "/" + std::string(detail::index_name));
-        detail::shard_index index = detail::read_index(index_file.text(), index_file.path());
+        tenon::v0::detail::deferred<Lazy, detail::shard_index> index = detail::read_index(index_file.text(), index_file.path());
         tenon::v0::detail::deferred<Lazy, std::vector<std::string>> missing;
         for (std::string const& name : index.shards)
             if (!detail::has_file(directory_, name)) missing.push_back(name);

@@ -5,6 +5,7 @@
 #include <tenon/checkpoint/mapped_file.hpp>
 #include <tenon/core/dtype.hpp>
 #include <tenon/core/error.hpp>
+#include <tenon/detail/deferred.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -29,14 +30,16 @@ struct tensor_view {
 inline constexpr std::uint64_t most_header_bytes = 100'000'000;
 
 /// "[2, 3]"
-inline std::string show(std::span<std::int64_t const> shape) {
+template <class = void>
+std::string show(std::span<std::int64_t const> shape) {
     std::string text = "[";
     for (std::size_t i = 0; i < shape.size(); ++i) text.append(i == 0 ? "" : ", ").append(std::to_string(shape[i]));
     return text + "]";
 }
 
 /// A tensor of that name in a list sorted by name, or nullptr.
-inline tensor_view const* find(std::span<tensor_view const> sorted, std::string_view name) noexcept {
+template <class Lazy = void>
+tensor_view const* find(tenon::v0::detail::deferred<Lazy, std::span<tensor_view const>> sorted, std::string_view name) noexcept {
     auto const at =
         std::lower_bound(sorted.begin(), sorted.end(), name, [](tensor_view const& t, std::string_view n) { return t.name < n; });
     return at != sorted.end() && at->name == name ? &*at : nullptr;
@@ -64,8 +67,11 @@ class basic_header_reader;
 using header_reader = basic_header_reader<>;  // lazy: instantiated by who uses it
 
 /// Reads the entries of one header; `what` names the file in messages.
-template <class>
+template <class Lazy>
 class basic_header_reader {
+    template <class T>
+    using deferred = tenon::v0::detail::deferred<Lazy, T>;
+
 public:
     basic_header_reader(std::span<std::byte const> bytes, std::string_view what) : bytes_(bytes), what_(what) {}
 
@@ -73,7 +79,7 @@ public:
         json::value const header = json::parse(header_text(), std::string(what_) + ", header");
         std::size_t const close = text_.find_last_not_of(' ');
         if (text_[close] != '}') refuse("safetensors_header_is_object", "only spaces may follow the header's object");
-        std::vector<tensor_view> tensors;
+        deferred<std::vector<tensor_view>> tensors;
         tensors.reserve(header.children.size());
         for (json::value const& entry : header.children)
             if (entry.key == "__metadata__")
@@ -127,7 +133,7 @@ private:
         if (type == nullptr || shape == nullptr || offsets == nullptr || entry.children.size() != 3)
             refuse("safetensors_entry_is_complete", entry.key,
                    "has " + keys_of(entry) + "; exactly dtype, shape and data_offsets would do");
-        tensor_view result;
+        deferred<tensor_view> result;
         result.name = entry.key;
         result.type = read_type(entry.key, *type);
         if (!shape->is(json::kind::array))
@@ -197,8 +203,8 @@ private:
     }
 
     // The ranges, in order, cover the data section once: neither hole nor overlap nor rest.
-    void check_layout(std::span<tensor_view const> tensors) const {
-        std::vector<tensor_view const*> order;
+    void check_layout(deferred<std::span<tensor_view const>> tensors) const {
+        deferred<std::vector<tensor_view const*>> order;
         order.reserve(tensors.size());
         for (tensor_view const& t : tensors) order.push_back(&t);
         auto const begin_of = [this](tensor_view const& t) { return static_cast<std::size_t>(t.data.data() - data_.data()); };
@@ -254,7 +260,7 @@ class basic_safetensors_file;
 using safetensors_file = basic_safetensors_file<>;  // lazy: instantiated by who uses it
 
 /// A mapped file and the views into it. Move-only; views stay valid while it or what it was moved to lives.
-template <class>
+template <class Lazy>
 class basic_safetensors_file {
 public:
     explicit basic_safetensors_file(mapped_file file) : file_(std::move(file)), tensors_(read_safetensors(file_.bytes(), file_.path())) {}
@@ -266,7 +272,7 @@ public:
 
 private:
     mapped_file file_;
-    std::vector<tensor_view> tensors_;
+    tenon::v0::detail::deferred<Lazy, std::vector<tensor_view>> tensors_;
 };
 
 }  // namespace tenon::inline v0::checkpoint

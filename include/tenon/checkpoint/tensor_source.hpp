@@ -27,14 +27,16 @@ template <class Lazy>
 class basic_tensor_source {
 public:
     basic_tensor_source(folder const& files, model_config const& config, block_scaling scaling)
-        : files_(&files), config_(&config), scaling_(scaling) {}
+        : files_(&files), config_(&config), scaling_(scaling), layout_(expert_layout_of(files)) {}
 
-    /// The file tensor in which `t` of layer `layer` lies.
-    std::string name_of(tensor const& t, int layer) const { return place_of(t, layer, *config_).name; }
+    expert_layout layout() const { return layout_; }
+
+    /// The file tensor in which `t` of a layer, and of an expert there, lies.
+    std::string name_of(tensor const& t, int layer, int expert = 0) const { return place_of(t, layer, expert, *config_, layout_).name; }
 
     /// The element type of the values: bf16 and f16 as stored, f32 for codes with scales.
-    dtype type_of(tensor const& t, int layer) const {
-        dtype const stored = files_->find(name_of(t, layer))->type;
+    dtype type_of(tensor const& t, int layer, int expert = 0) const {
+        dtype const stored = files_->find(name_of(t, layer, expert))->type;
         return stored == dtype::f8_e4m3 ? dtype::f32 : stored;
     }
 
@@ -45,8 +47,8 @@ public:
     /// is called for consecutive bands of rows, counted from `rows.begin`: once for floats, with the bytes of the file; for codes every
     /// `band_rows` rows, with float32 that are gone after the call.
     template <class Put>
-    void read(tensor const& t, int layer, share rows, share columns, Put put) const {
-        tensor_place const place = place_of(t, layer, *config_);
+    void read(tensor const& t, int layer, int expert, share rows, share columns, Put put) const {
+        tensor_place const place = place_of(t, layer, expert, *config_, layout_);
         tensor_view const& file = *files_->find(place.name);
         std::int64_t const first = place.first_row + rows.begin;
         std::ptrdiff_t const size = bytes_of(file.type), stride = t.columns * size;
@@ -82,6 +84,7 @@ private:
     folder const* files_;
     model_config const* config_;
     block_scaling scaling_;
+    expert_layout layout_;
 };
 
 }  // namespace tenon::inline v0::checkpoint

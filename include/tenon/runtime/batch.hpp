@@ -39,7 +39,7 @@ constexpr std::size_t rotation_of(model_config const& c, std::size_t kind) {
     return first;
 }
 
-enum class step_kind : std::uint8_t { look_up, collect, attend, attention_join, feed, feed_join, finish, head };
+enum class step_kind : std::uint8_t { look_up, collect, attend, attention_join, feed, feed_join, route, serve, join_widths, combine, finish, head };
 
 /// A step of a stage's program; `layer` counts from the stage's first.
 struct step {

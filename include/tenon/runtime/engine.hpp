@@ -11,14 +11,17 @@
 #include <tenon/device/backend.hpp>
 #include <tenon/device/concept.hpp>
 #include <tenon/graph/lower.hpp>
+#include <tenon/graph/placed.hpp>
 #include <tenon/kernel/float_environment.hpp>
 #include <tenon/kernel/rope_frequencies.hpp>
+#include <tenon/runtime/loading.hpp>
 #include <tenon/runtime/options.hpp>
 #include <tenon/runtime/rank_program.hpp>
 #include <tenon/runtime/runtime.hpp>
 #include <tenon/runtime/state.hpp>
 #include <tenon/runtime/team.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -42,17 +45,25 @@ class basic_engine {
 public:
     using opener = device::backend const* (*)(device_kind, std::string_view isa);
 
-    /// `graph` outlives the engine; `open` gives the backends of its devices. Headers are checked against the config before a weight
-    /// is read.
+    /// `graph` outlives the engine; `open` gives the backends of its devices. A placement map is checked against the graph, and headers
+    /// against the config, before a weight is read.
     basic_engine(graph_view graph, checkpoint::folder const& files, checkpoint::block_scaling scaling, opener open,
                  load_options const& options, runtime_kind kind)
-        : graph_(graph), kind_(kind), id_(next_id()), report_(checkpoint::check_inventory(files, *graph.config, scaling)) {
+        : placed_(place_experts(graph, options.placement)),
+          graph_(placed_.view()),
+          kind_(kind),
+          id_(next_id()),
+          report_(checkpoint::check_inventory(files, *graph.config, scaling)),
+          routing_(options.routing) {
         kernel::flush_to_zero_guard const exact;
         for (int k = 0; k < config().kind_count; ++k)
             frequencies_.emplace_back(config().rope, config().kinds[static_cast<std::size_t>(k)].attention.head_dim);
         checkpoint::tensor_source const source(files, config(), scaling);
+        layout_ = source.layout();
         build(open, options);
-        require_formats(source, options.weights);
+        require_formats(graph_, source, options.weights, [this](int stage) -> device::backend const& {
+            return stages_[static_cast<std::size_t>(stage)]->members[0]->ops();
+        });
         load(source, options);
     }
     basic_engine(basic_engine const&) = delete;
@@ -100,6 +111,7 @@ public:
         if (positions < 0 || positions > config().max_positions) refuse_positions(positions);
         auto s = std::make_unique<sequence>();
         s->owner = id_;
+        s->number = states_made_++;
         s->room = room == growth::fixed ? positions : config().max_positions;
         for (auto const& r : ranks_) {
             s->caches.push_back(r->new_cache());
@@ -145,6 +157,8 @@ public:
         check(held, feeds);
         prepare(feeds, which);
         run();
+        require_scores();
+        if (routing_ != nullptr) tell_routing(feeds);
         for (feed const& f : feeds) f.sequence->sequence_->length += static_cast<std::int64_t>(f.tokens.size());
         return {logits_.data(), batch_.wanted.size() * static_cast<std::size_t>(config().vocab)};
     }
@@ -163,6 +177,7 @@ public:
             c.total.hand_overs += n.hand_overs;
             c.total.products += n.products;
             c.total.rows += n.rows;
+            for (expert_census const& e : n.experts) add_to(c.total.experts, e);
         }
         return c;
     }
@@ -170,16 +185,7 @@ public:
     std::vector<parameter> parameters() const {
         lease const held(*this);
         require_open();
-        std::vector<parameter> all;
-        for (checkpoint::wanted_tensor const& w : checkpoint::inventory_of(config())) {
-            parameter p{w.name, dtype::f32, w.shape, {}};
-            for (auto const& r : ranks_)
-                for (held_tensor const& h : r->weights().held())
-                    for (auto const& part : w.parts)
-                        if (h.of->what == part.what && h.layer == w.layer) put_back(p, h, part.first_row, r->ops());
-            all.push_back(std::move(p));
-        }
-        return all;
+        return gather_parameters(config(), layout_, ranks_);
     }
 
     /// Ends the threads and frees the weights, after a call that is still running. Idempotent.
@@ -224,6 +230,7 @@ private:
             for (int m = 0; m < graph_.stages[s].ranks(); ++m, ++rank) {
                 ranks_.push_back(std::make_unique<rank_program>(graph_, static_cast<int>(s), m, rank, *backend, options.fault));
                 g.members.push_back(ranks_.back().get());
+                if (m == 0 && routing_ != nullptr) g.members[0]->experts().trace();
                 g.workers.push_back(worker_of(graph_.stages[s].devices[static_cast<std::size_t>(m)]));
             }
             for (rank_program* r : g.members) r->meet(g.members);
@@ -239,38 +246,6 @@ private:
         return static_cast<int>(devices_.size()) - 1;
     }
 
-    /// What a rank will hold of a tensor, over all layers of its stage: the file's element type decides, tensor by tensor.
-    std::int64_t bytes_to_hold(tensor const& t, int member, checkpoint::tensor_source const& source, weights format) const {
-        stage_traits const& s = graph_.stages[static_cast<std::size_t>(t.stage)];
-        bool const of_layers = t.what != role::embed && t.what != role::final_norm && t.what != role::head;
-        std::int64_t sum = 0;
-        for (int l = of_layers ? s.first_layer : 0; l <= (of_layers ? s.last_layer : 0); ++l)
-            if (!of_layers || config().kind_of[static_cast<std::size_t>(l)] == t.kind) {
-                dtype const stored = source.type_of(t, l);
-                sum += std::int64_t{t.rows_of(member).size()} * t.columns_of(member).size() * held_bytes(t, format, stored, config().tied);
-            }
-        return sum;
-    }
-
-    /// Refuses, before a weight is read, a matrix in a format that the backend of its stage cannot hold.
-    void require_formats(checkpoint::tensor_source const& source, weights format) const {
-        for (tensor const& t : graph_.ir.tensors) {
-            stage_traits const& s = graph_.stages[static_cast<std::size_t>(t.stage)];
-            if (!t.is_matrix() || t.what == role::embed) continue;  // a table is looked up, not multiplied; a tied one is the head's too
-            bool const of_layers = t.what != role::head;
-            for (int l = of_layers ? s.first_layer : 0; l <= (of_layers ? s.last_layer : 0); ++l) {
-                if (of_layers && config().kind_of[static_cast<std::size_t>(l)] != t.kind) continue;
-                bool const narrow = held_bytes(t, format, source.type_of(t, l), config().tied) == 2;
-                device::backend const& on = stages_[static_cast<std::size_t>(t.stage)]->members[0]->ops();
-                if (!on.holds(narrow ? kernel::panel_format::bf16 : kernel::panel_format::f32))
-                    refuse("device_holds_format", std::string(on.name()) + " does not hold " + source.name_of(t, l) + " in " +
-                                                      (narrow ? "bf16; " : "f32; ") +
-                                                      (takes_weight_format(t.what, config().tied) ? "weights::" : "a checkpoint in ") +
-                                                      (narrow ? "f32 would do" : "bf16 would do"));
-            }
-        }
-    }
-
     /// Every worker loads the slices of its own ranks.
     void load(checkpoint::tensor_source const& source, load_options const& options) {
         struct forwarder final : load_observer {
@@ -284,26 +259,20 @@ private:
             }
         } progress;
         progress.to = options.observer;
-        for (tensor const& t : graph_.ir.tensors)
-            for (int m = 0; m < t.ranks; ++m)
-                if (!(t.what == role::head && config().tied && t.stage == 0))
-                    progress.total += bytes_to_hold(t, m, source, options.weights);
+        if (options.observer != nullptr) progress.total = bytes_to_load(graph_, source, options.weights);
         struct loading final : thread_team::job {
             basic_engine* self = nullptr;
-            checkpoint::tensor_source const* source = nullptr;
-            load_options const* options = nullptr;
-            load_observer* observer = nullptr;
+            load_context const* how = nullptr;
             void run(int worker) override {
                 for (std::size_t s = 0; s < self->stages_.size(); ++s)
                     for (std::size_t m = 0; m < self->stages_[s]->members.size(); ++m)
                         if (worker < 0 || self->stages_[s]->workers[m] == worker)
-                            self->stages_[s]->members[m]->load(self->graph_, static_cast<int>(s), *source, options->weights, observer);
+                            self->stages_[s]->members[m]->load(self->graph_, static_cast<int>(s), *how);
             }
         } job;
+        load_context const how{source, options.weights, options.observer != nullptr ? &progress : nullptr, options.fault};
         job.self = this;
-        job.source = &source;
-        job.options = &options;
-        job.observer = options.observer != nullptr ? &progress : nullptr;
+        job.how = &how;
         if (team_)
             team_->run(job);
         else
@@ -343,6 +312,50 @@ private:
                 std::size_t const at = static_cast<std::size_t>(p.first_row + t) * half;
                 frequencies.row(p.first_position + t, r.cosines.data() + at, r.sines.data() + at);
             }
+    }
+
+    static void add_to(std::vector<expert_census>& total, expert_census const& e) {
+        auto at = std::lower_bound(total.begin(), total.end(), e.layer, [](expert_census const& x, int layer) { return x.layer < layer; });
+        if (at == total.end() || at->layer != e.layer) at = total.insert(at, expert_census{.layer = e.layer});
+        at->dispatched_rows += e.dispatched_rows;
+        at->returned_rows += e.returned_rows;
+        at->bytes += e.bytes;
+        at->experts += e.experts;
+    }
+
+    /// The sequence of the batch that a row belongs to.
+    std::size_t part_of_row(int row) const {
+        std::size_t i = 0;
+        while (row >= batch_.parts[i].first_row + batch_.parts[i].rows) ++i;
+        return i;
+    }
+
+    /// A row of scores without a number chooses nothing: the call is refused, and its states stay as they were.
+    void require_scores() {
+        typename basic_expert_program<Lazy>::nan_row worst;
+        for (auto const& r : ranks_)
+            if (auto const found = r->experts().take_nan_row(); found.row >= 0 && (worst.row < 0 || found.layer < worst.layer)) worst = found;
+        if (worst.row < 0) return;
+        std::size_t const i = part_of_row(worst.row);
+        batch_part const& p = batch_.parts[i];
+        refuse("router_scores_are_numbers",
+               "layer " + std::to_string(worst.layer) + ": all " + std::to_string(config().layer(worst.layer).experts.count) +
+                   " scores of state " + std::to_string(i) + " at position " + std::to_string(p.first_position + worst.row - p.first_row) +
+                   " are NaN; an expert needs one that is a number");
+    }
+
+    void tell_routing(std::span<feed const> feeds) {
+        for (auto const& g : stages_) {
+            std::span<std::int32_t const> all = g->members[0]->experts().traced();
+            stage_traits const& s = graph_.stages[static_cast<std::size_t>(&g - stages_.data())];
+            for (int l = s.first_layer; l <= s.last_layer; ++l) {
+                auto const k = static_cast<std::size_t>(config().layer(l).experts ? config().layer(l).experts.chosen : 0);
+                if (k == 0) continue;
+                for (std::size_t i = 0; i < batch_.parts.size(); ++i)
+                    for (int t = 0; t < batch_.parts[i].rows; ++t, all = all.subspan(k))
+                        routing_->routed(l, feeds[i].sequence->sequence_->number, batch_.parts[i].first_position + t, all.first(k));
+            }
+        }
     }
 
     void run() {
@@ -409,21 +422,6 @@ private:
         if (failure) std::rethrow_exception(failure);
     }
 
-    /// Writes a slice into its tensor; `first_row` is where its role begins there.
-    static void put_back(parameter& p, held_tensor const& h, std::int64_t first_row, device::backend const& ops) {
-        std::int64_t elements = 1;
-        for (std::int64_t const extent : p.shape) elements *= extent;
-        int const size = bytes_of(h.type);
-        p.type = h.type;
-        p.data.resize(static_cast<std::size_t>(elements * size));
-        std::int64_t const columns = h.matrix.data != nullptr ? p.shape[1] : 1;
-        std::byte* const to = p.data.data() + ((first_row + h.rows.begin) * columns + h.columns.begin) * size;
-        if (h.matrix.data != nullptr)
-            ops.unpack(to, static_cast<std::ptrdiff_t>(columns * size), h.matrix, 0, h.matrix.rows);
-        else
-            std::memcpy(to, h.vector, static_cast<std::size_t>(h.rows.size()) * sizeof(float));
-    }
-
     /// A stage's ranks, and where they meet.
     struct group {
         explicit group(int size) : meeting(size) {}
@@ -434,11 +432,15 @@ private:
         alignas(64) std::atomic<std::uint32_t> finished{0};  ///< the last call that its root has finished
     };
 
+    basic_placed_graph<Lazy> placed_;
     graph_view graph_;
     runtime_kind kind_;
     std::uint64_t id_;
+    std::int64_t states_made_ = 0;
     deferred<Lazy, std::vector<kernel::rope_frequencies>> frequencies_;  ///< by kind of layer
     checkpoint::inventory_report report_;
+    checkpoint::expert_layout layout_ = checkpoint::expert_layout::apart;
+    routing_observer* routing_;
     deferred<Lazy, std::vector<device_id>> devices_;  ///< one a worker, in order of first appearance
     std::vector<std::unique_ptr<rank_program>> ranks_;
     deferred<Lazy, std::vector<std::unique_ptr<group>>> stages_;

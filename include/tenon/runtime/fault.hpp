@@ -16,6 +16,11 @@ enum class fault : std::uint8_t {
     stale_kv_row,           ///< a decode step does not store its key and value
     swapped_ranges,         ///< two neighbouring stages of as many layers hold each other's weights
     idle_rank,              ///< the last rank of every group multiplies nothing
+    swapped_gate_up,        ///< the last rank of every group has the gate and up matrices of its experts exchanged
+    dropped_rows,           ///< what the last rank of every group computes for its experts is left out
+    reversed_experts,       ///< the first rank of every group has its experts in reverse
+    shifted_owner,          ///< every rank holds the experts that come one after its own
+    swapped_widths,         ///< a rank cuts a shared expert where a routed one is cut, and the other way round
 };
 
 }  // namespace tenon::inline v0::testing

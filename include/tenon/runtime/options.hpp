@@ -8,17 +8,32 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace tenon::inline v0 {
 
+struct placement_map;
+
+/// Told which experts every token chose, after each call, on the caller's thread: layer by layer, token by token.
+struct routing_observer {
+    /// `sequence` is the state's number, from 0 in the order in which the model made its states; a generation makes one for each prompt,
+    /// in order. `experts` are the ids, ascending.
+    virtual void routed(int layer, std::int64_t sequence, std::int64_t position, std::span<std::int32_t const> experts) = 0;
+
+protected:
+    ~routing_observer() = default;
+};
+
 /// How a checkpoint is loaded.
 struct load_options {
     tenon::v0::weights weights = tenon::v0::weights::stored;  ///< format of projections and of an untied head
     std::string_view isa = "auto";                ///< of device::cpu: auto | portable | avx2 | avx512 | neon; TENON_ISA where `auto`
     load_observer* observer = nullptr;            ///< told of every slice loaded
+    placement_map const* placement = nullptr;     ///< which rank owns which expert; read while loading
+    routing_observer* routing = nullptr;          ///< told which experts every token chose, as long as the model lives
     testing::fault fault = testing::fault::none;  ///< for tests alone
 };
 

@@ -8,7 +8,9 @@
 #include <tenon/runtime/batch.hpp>
 #include <tenon/runtime/buffer.hpp>
 #include <tenon/runtime/census.hpp>
+#include <tenon/runtime/expert_program.hpp>
 #include <tenon/runtime/fault.hpp>
+#include <tenon/runtime/join_tree.hpp>
 #include <tenon/runtime/rank_weights.hpp>
 #include <tenon/runtime/sequence_cache.hpp>
 
@@ -38,14 +40,21 @@ public:
           member_(member),
           rank_(rank),
           ranks_(stage_.ranks()),
-          is_cut_(ranks_ > 1),
-          join_(effective(stage_.cuts, ranks_).tensor_join),
-          shifted_(stage > 0 && fault == testing::fault::shifted_seam) {}
+          cuts_(effective(*config_, stage_, ranks_)),
+          is_cut_(cuts_.tensor && ranks_ > 1),
+          join_(cuts_.tensor_join),
+          shifted_(stage > 0 && fault == testing::fault::shifted_seam),
+          experts_(*config_, stage_, member, ops, fault, census_) {}
+    basic_rank_program(basic_rank_program const&) = delete;
+    basic_rank_program& operator=(basic_rank_program const&) = delete;
 
-    void load(graph_view graph, int stage, checkpoint::tensor_source const& source, weights format, load_observer* observer) {
-        weights_.load(graph, stage, member_, source, *ops_, format, observer, fault_);
+    void load(graph_view graph, int stage, load_context const& how) { weights_.load(graph, stage, member_, *ops_, how); }
+    /// Peers in rank order, itself included.
+    void meet(std::span<basic_rank_program* const> group) {
+        group_ = group;
+        for (basic_rank_program* const p : group) expert_group_.push_back(&p->experts_);
+        experts_.meet(expert_group_);
     }
-    void meet(std::span<basic_rank_program* const> group) { group_ = group; }  ///< peers in rank order, itself included
 
     bool is_head() const { return stage_.first_layer == 0; }
     bool is_tail() const { return stage_.last_layer + 1 == config_->layers; }
@@ -55,7 +64,11 @@ public:
     float const* logits() const { return logits_.data(); }
     int member() const { return member_; }
     int rank() const { return rank_; }
-    share vocabulary() const { return is_cut_ ? share_of(config_->vocab, member_, ranks_) : share{0, config_->vocab}; }
+    share vocabulary() const {
+        if (is_follower()) return {};
+        return is_cut_ ? share_of(config_->vocab, member_, ranks_) : share{0, config_->vocab};
+    }
+    basic_expert_program<Lazy>& experts() { return experts_; }
 
     device::backend const& ops() const { return *ops_; }
 
@@ -75,6 +88,13 @@ public:
         for (int l = shifted_ ? 1 : 0; l < stage_.layer_count(); ++l) {
             list.push_back({step_kind::attend, l});
             if (is_cut_) list.push_back({step_kind::attention_join, l});
+            if (kind(l).experts) {
+                list.push_back({step_kind::route, l});
+                list.push_back({step_kind::serve, l});
+                if (experts_.gathers_widths()) list.push_back({step_kind::join_widths, l});
+                list.push_back({step_kind::combine, l});
+                continue;
+            }
             list.push_back({step_kind::feed, l});
             if (is_cut_) list.push_back({step_kind::feed_join, l});
         }
@@ -85,17 +105,20 @@ public:
 
     /// Room for a batch; called by one thread before any rank runs, so that nothing in a step can fail.
     void reserve(batch const& b) {
+        experts_.reserve(b.rows());
+        if (is_follower()) return;
         auto const T = static_cast<std::size_t>(b.rows()), H = static_cast<std::size_t>(config_->hidden);
         std::size_t wide = H, narrow = 0, ffn = 0, kv = 0, attention = 0;
         for (int k = 0; k < config_->kind_count; ++k) {
             block_kind const& kind = config_->kinds[static_cast<std::size_t>(k)];
             grouped_attention const& a = kind.attention;
-            auto const all = static_cast<std::size_t>(a.heads * a.head_dim), width = static_cast<std::size_t>(kind.ffn.width);
-            wide = largest(wide, largest(all, width));
-            narrow = largest(narrow, all / static_cast<std::size_t>(ranks_));
+            int const width = kind.experts ? kind.experts.shared_width : kind.ffn.width;
+            auto const all = static_cast<std::size_t>(a.heads * a.head_dim);
+            wide = largest(wide, largest(all, static_cast<std::size_t>(width)));
+            narrow = largest(narrow, static_cast<std::size_t>(heads_of(a) * a.head_dim));
             kv = largest(kv, static_cast<std::size_t>(kv_heads_of(a) * a.head_dim));
             attention = largest(attention, ops_->attention_scratch_floats(a.head_dim));
-            ffn = largest(ffn, static_cast<std::size_t>(is_cut_ ? share_of(kind.ffn.width, member_, ranks_).size() : kind.ffn.width));
+            ffn = largest(ffn, static_cast<std::size_t>(is_cut_ ? share_of(width, member_, ranks_).size() : width));
         }
         residual_.reserve(T * H);
         normed_.reserve(T * H);
@@ -106,9 +129,11 @@ public:
         gate_.reserve(T * ffn);
         up_.reserve(T * ffn);
         piece_.reserve(T * H);
+        if (has_shared_expert()) shared_.reserve(T * H);
         if (is_cut_) {
             whole_.reserve(T * wide);
             partial_.reserve(T * H);
+            stack_.reserve(static_cast<std::size_t>(tree_depth(ranks_)) * H);
         }
         if (is_tail()) logits_.reserve(b.wanted.size() * static_cast<std::size_t>(vocabulary().size()));
         scratch_.reserve(largest(ops_->multiply_scratch_floats(b.rows(), static_cast<int>(wide)), attention));
@@ -116,6 +141,7 @@ public:
 
     /// Takes the residual stream that the root of the stage before has left.
     void take_over(basic_rank_program const& root, batch const& b) {
+        if (is_follower()) return;
         auto const bytes = static_cast<std::size_t>(b.rows()) * static_cast<std::size_t>(config_->hidden) * sizeof(float);
         std::memcpy(residual_.data(), root.residual(), bytes);
         ++census_.hand_overs;
@@ -123,15 +149,24 @@ public:
     }
 
     void run(step s, batch const& b) {
+        if (s.what == step_kind::serve) return experts_.serve(s.layer, layer_at(s.layer));
+        if (s.what == step_kind::join_widths) return experts_.join_widths(s.layer, layer_at(s.layer));
+        if (is_follower()) return;
         switch (s.what) {
             case step_kind::look_up: return look_up(b);
             case step_kind::collect: return collect(b);
             case step_kind::attend: return attend(s.layer, b);
-            case step_kind::attention_join: return join_product(role::o, role::o_bias, s.layer, attended_, query_width(s.layer), b);
+            case step_kind::attention_join:
+                return join_product(piece_.data(), role::o, role::o_bias, s.layer, &basic_rank_program::attended_, query_width(s.layer), b);
             case step_kind::feed: return feed(s.layer, b);
-            case step_kind::feed_join: return join_product(role::down, role::down_bias, s.layer, gate_, kind(s.layer).ffn.width, b);
+            case step_kind::feed_join:
+                return join_product(piece_.data(), role::down, role::down_bias, s.layer, &basic_rank_program::gate_,
+                                    kind(s.layer).ffn.width, b);
+            case step_kind::route: return route(s.layer, b);
+            case step_kind::combine: return combine(s.layer, b);
             case step_kind::finish: return add_pieces(b);
             case step_kind::head: return head(b);
+            default: return;
         }
     }
 
@@ -139,7 +174,19 @@ private:
     static constexpr std::size_t largest(std::size_t a, std::size_t b) { return a > b ? a : b; }
     block_kind const& kind(int layer) const { return config_->layer(stage_.first_layer + layer); }
     layer_weights const& layer_at(int layer) const { return weights_.layer(stage_.first_layer + layer); }
-    int kv_heads_of(grouped_attention const& a) const { return is_cut_ ? kv_share_of(a.kv_heads, member_, ranks_).size() : a.kv_heads; }
+    /// A rank without a part in anything but experts: not the root of a stage that `tensor` does not cut.
+    bool is_follower() const { return !is_cut_ && member_ > 0; }
+    bool has_shared_expert() const {
+        for (int l = 0; l < stage_.layer_count(); ++l)
+            if (kind(l).experts.shared_width > 0) return true;
+        return false;
+    }
+    int heads_of(grouped_attention const& a) const { return is_cut_ ? a.heads / ranks_ : a.heads; }
+    int kv_heads_of(grouped_attention const& a) const {
+        if (is_follower()) return 0;
+        return is_cut_ ? kv_share_of(a.kv_heads, member_, ranks_).size() : a.kv_heads;
+    }
+    float epsilon() const { return static_cast<float>(config_->rms_epsilon); }
     int query_width(int layer) const { return kind(layer).attention.heads * kind(layer).attention.head_dim; }
     bool idle() const { return fault_ == testing::fault::idle_rank && is_cut_ && member_ == ranks_ - 1; }
     bool dropped(int peer) const { return fault_ == testing::fault::dropped_peer && is_cut_ && peer == ranks_ - 1; }
@@ -194,17 +241,16 @@ private:
         if (is_cut_ && layer > (shifted_ ? 1 : 0)) add_pieces(b);
         layer_weights const& w = layer_at(layer);
         grouped_attention const& a = kind(layer).attention;
-        int const T = b.rows(), H = config_->hidden, D = a.head_dim, heads = a.heads / ranks_, kv_heads = kv_heads_of(a), Q = heads * D,
+        int const T = b.rows(), H = config_->hidden, D = a.head_dim, heads = heads_of(a), kv_heads = kv_heads_of(a), Q = heads * D,
                   K = kv_heads * D;
         census_.rows += T;
-        ops_->rms_norm(normed_.data(), H, residual_.data(), H, w.vector(role::input_norm), H, static_cast<float>(config_->rms_epsilon), T);
+        ops_->rms_norm(normed_.data(), H, residual_.data(), H, w.vector(role::input_norm), H, epsilon(), T);
         multiply(query_.data(), Q, w.matrix(role::q), w.vector(role::q_bias), normed_.data(), H, T);
         multiply(key_.data(), K, w.matrix(role::k), w.vector(role::k_bias), normed_.data(), H, T);
         multiply(value_.data(), K, w.matrix(role::v), w.vector(role::v_bias), normed_.data(), H, T);
-        auto const epsilon = static_cast<float>(config_->rms_epsilon);
         if (a.qk_norm) {  // head by head: rows of D
-            ops_->rms_norm(query_.data(), D, query_.data(), D, w.vector(role::q_norm), D, epsilon, T * heads);
-            ops_->rms_norm(key_.data(), D, key_.data(), D, w.vector(role::k_norm), D, epsilon, T * kv_heads);
+            ops_->rms_norm(query_.data(), D, query_.data(), D, w.vector(role::q_norm), D, epsilon(), T * heads);
+            ops_->rms_norm(key_.data(), D, key_.data(), D, w.vector(role::k_norm), D, epsilon(), T * kv_heads);
         }
         rotation const& angles = b.rotations[rotation_of(*config_, config_->kind_of[static_cast<std::size_t>(stage_.first_layer + layer)])];
         ops_->rope(query_.data(), Q, T, heads, D, angles.cosines.data(), angles.sines.data());
@@ -237,14 +283,47 @@ private:
     }
 
     void feed(int layer, batch const& b) {
+        norm_for_ffn(layer, b);
+        gated(role::gate, role::gate_bias, layer, b);
+        product_back(role::down, role::down_bias, layer, gate_.data(), layer_at(layer).matrix(role::gate).rows, b.rows());
+    }
+    void norm_for_ffn(int layer, batch const& b) {
         if (is_cut_) add_pieces(b);
+        int const H = config_->hidden;
+        ops_->rms_norm(normed_.data(), H, residual_.data(), H, layer_at(layer).vector(role::post_norm), H, epsilon(), b.rows());
+    }
+    /// gate_ = silu(gate x) * up x, for this rank's part of a dense FFN or of a shared expert; `up` comes after `gate`.
+    void gated(role gate, role gate_bias, int layer, batch const& b) {
         layer_weights const& w = layer_at(layer);
-        int const T = b.rows(), H = config_->hidden, F = w.matrix(role::gate).rows;
-        ops_->rms_norm(normed_.data(), H, residual_.data(), H, w.vector(role::post_norm), H, static_cast<float>(config_->rms_epsilon), T);
-        multiply(gate_.data(), F, w.matrix(role::gate), w.vector(role::gate_bias), normed_.data(), H, T);
-        multiply(up_.data(), F, w.matrix(role::up), w.vector(role::up_bias), normed_.data(), H, T);
+        auto const after = [](role r) { return r == role::none ? r : static_cast<role>(static_cast<int>(r) + 1); };
+        int const T = b.rows(), H = config_->hidden, F = w.matrix(gate).rows;
+        multiply(gate_.data(), F, w.matrix(gate), w.vector(gate_bias), normed_.data(), H, T);
+        multiply(up_.data(), F, w.matrix(after(gate)), w.vector(after(gate_bias)), normed_.data(), H, T);
         ops_->swiglu(gate_.data(), gate_.data(), up_.data(), static_cast<std::size_t>(T) * static_cast<std::size_t>(F));
-        product_back(role::down, role::down_bias, layer, gate_.data(), F, T);
+    }
+
+    void route(int layer, batch const& b) {
+        norm_for_ffn(layer, b);
+        experts_.route(layer, layer_at(layer), normed_.data(), b.rows());
+        if (kind(layer).experts.shared_width == 0) return;
+        gated(role::shared_gate, role::none, layer, b);
+        int const width = layer_at(layer).matrix(role::shared_gate).rows;
+        if (is_cut_ && join_ == join_kind::reduce)
+            multiply(partial_.data(), config_->hidden, layer_at(layer).matrix(role::shared_down), nullptr, gate_.data(), width, b.rows());
+    }
+    /// What the experts give, the shared one's part added last: to the residual, or left to the join under `tensor`.
+    void combine(int layer, batch const& b) {
+        experts_.combine(layer, piece_.data());
+        int const T = b.rows(), H = config_->hidden, width = kind(layer).experts.shared_width;
+        auto const values = static_cast<std::size_t>(T) * static_cast<std::size_t>(is_cut_ ? share_of(H, member_, ranks_).size() : H);
+        if (width > 0) {
+            if (is_cut_)
+                join_product(shared_.data(), role::shared_down, role::none, layer, &basic_rank_program::gate_, width, b);
+            else
+                multiply(shared_.data(), H, layer_at(layer).matrix(role::shared_down), nullptr, gate_.data(), width, T);
+            ops_->add(piece_.data(), piece_.data(), shared_.data(), values);
+        }
+        if (!is_cut_) ops_->add(residual_.data(), residual_.data(), piece_.data(), values);
     }
 
     /// A product back to the residual's width: whole on one rank, a partial sum under `reduce`, left to the join under `gather`.
@@ -259,8 +338,8 @@ private:
         }
     }
 
-    /// Leaves this rank's columns of the whole product in `piece_`.
-    void join_product(role what, role bias, int layer, float_scratch basic_rank_program::*input, int width, batch const& b) {
+    /// Writes this rank's columns of the whole product.  out (T, columns)
+    void join_product(float* out, role what, role bias, int layer, float_scratch basic_rank_program::*input, int width, batch const& b) {
         layer_weights const& w = layer_at(layer);
         share const own = share_of(config_->hidden, member_, ranks_);
         int const T = b.rows();
@@ -271,43 +350,25 @@ private:
                              (peer(exchanged(p, columns.size(), part_of(what, layer, width, partner(p)).size())).*input).data(), T, p);
             }
             ++census_.gathers;
-            multiply(piece_.data(), own.size(), w.matrix(what), w.vector(bias), whole_.data(), width, T);
+            multiply(out, own.size(), w.matrix(what), w.vector(bias), whole_.data(), width, T);
             return;
         }
-        for (std::ptrdiff_t t = 0; t < T; ++t) add_tree(piece_.data() + t * own.size(), t * config_->hidden + own.begin, own.size());
+        for (std::ptrdiff_t t = 0; t < T; ++t) add_partials(out + t * own.size(), t * config_->hidden + own.begin, own.size());
         for (int p = 0; p < ranks_; ++p)
             if (p != member_) count_read(std::int64_t{T} * own.size() * 4);
-        if (w.vector(bias) != nullptr) ops_->add_bias(piece_.data(), own.size(), w.vector(bias), own.size(), T);
+        if (w.vector(bias) != nullptr) ops_->add_bias(out, own.size(), w.vector(bias), own.size(), T);
         ++census_.reductions;
     }
-    void join_product(role what, role bias, int layer, float_scratch const& input, int width, batch const& b) {
-        join_product(what, bias, layer, &input == &attended_ ? &basic_rank_program::attended_ : &basic_rank_program::gate_, width, b);
-    }
 
-    /// out = the canonical tree over every rank's partial sums: neighbours first.
-    void add_tree(float* out, std::ptrdiff_t at, int count) {
+    /// out = the canonical tree over every rank's partial sums.
+    void add_partials(float* out, std::ptrdiff_t at, int count) {
         auto const n = static_cast<std::size_t>(count);
         auto const part = [this, at](int p) { return peer(p).partial_.data() + at; };
-        if (fault_ == testing::fault::wrong_join_order || fault_ == testing::fault::dropped_peer) {
-            std::memcpy(out, part(0), n * sizeof(float));
-            for (int p = 1; p < ranks_; ++p)
-                if (!dropped(p)) ops_->add(out, out, part(p), n);
-            return;
-        }
-        // Pairs, then pairs of pairs: level k of the stack holds the sum of 2^k ranks. `whole_` is free under `reduce`.
-        int depth = 0;
-        for (int p = 0; p < ranks_; p += 2) {
-            float* sum = whole_.data() + static_cast<std::ptrdiff_t>(depth) * count;
-            ops_->add(sum, part(p), part(p + 1), n);
-            for (int done = p / 2; (done & 1) != 0; done >>= 1) {
-                --depth;
-                float* const lower = whole_.data() + static_cast<std::ptrdiff_t>(depth) * count;
-                ops_->add(lower, lower, sum, n);
-                sum = lower;
-            }
-            ++depth;
-        }
-        std::memcpy(out, whole_.data(), n * sizeof(float));
+        if (fault_ != testing::fault::wrong_join_order && fault_ != testing::fault::dropped_peer)
+            return add_tree(*ops_, out, stack_.data(), ranks_, n, part);
+        std::memcpy(out, part(0), n * sizeof(float));
+        for (int p = 1; p < ranks_; ++p)
+            if (!dropped(p)) ops_->add(out, out, part(p), n);
     }
 
     /// residual += the pieces of all ranks.
@@ -333,7 +394,7 @@ private:
         if (wanted == 0) return;
         for (std::ptrdiff_t i = 0; i < wanted; ++i)
             ops_->rms_norm(normed_.data() + i * H, H, residual_.data() + b.wanted[static_cast<std::size_t>(i)] * H, H,
-                           weights_.ends().vector(role::final_norm), config_->hidden, static_cast<float>(config_->rms_epsilon), 1);
+                           weights_.ends().vector(role::final_norm), config_->hidden, epsilon(), 1);
         multiply(logits_.data(), vocabulary().size(), weights_.ends().matrix(role::head), nullptr, normed_.data(), H, wanted);
     }
 
@@ -344,7 +405,7 @@ public:
     void collect_logits(float* out, batch const& b) {
         auto const wanted = static_cast<int>(b.wanted.size());
         if (wanted == 0) return;
-        for (int p = 0; p < ranks_; ++p) {
+        for (int p = 0; p < (is_cut_ ? ranks_ : 1); ++p) {
             share const columns = peer(p).vocabulary();
             copy_columns(out, config_->vocab, columns, peer(p).logits(), wanted, p);
         }
@@ -380,15 +441,18 @@ private:
     device::backend const* ops_;
     testing::fault fault_;
     int member_, rank_, ranks_;
-    bool is_cut_;
+    rules cuts_;
+    bool is_cut_;  ///< by `tensor`: every rank has the residual stream, and a part of everything but experts
     join_kind join_;
     bool shifted_;
     std::span<basic_rank_program* const> group_{};
     rank_weights weights_;
     rank_census census_{};
+    basic_expert_program<Lazy> experts_;
+    deferred<Lazy, std::vector<basic_expert_program<Lazy>*>> expert_group_;
     float_scratch residual_, normed_, query_, key_, value_, attended_, gate_, up_, scratch_;
     float_scratch piece_, partial_, logits_;  ///< what peers read
-    float_scratch whole_;
+    float_scratch whole_, shared_, stack_;
 };
 
 }  // namespace tenon::inline v0::detail

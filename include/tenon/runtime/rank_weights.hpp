@@ -1,4 +1,4 @@
-// The weights of one rank: it reads the rows and columns that it owns, straight from the mapped file, into packed panels.
+// The weights of one rank: it reads the rows, columns and experts that it owns, straight from the mapped file, into its backend's layout.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/checkpoint/tensor_source.hpp>
@@ -11,10 +11,14 @@
 #include <tenon/runtime/buffer.hpp>
 #include <tenon/runtime/fault.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tenon::inline v0 {
@@ -31,20 +35,34 @@ namespace detail {
 
 inline constexpr std::size_t role_count = static_cast<std::size_t>(role::head) + 1;
 
+/// What a rank loads from, and how.
+struct load_context {
+    checkpoint::tensor_source const& source;
+    weights format = weights::stored;   ///< what projections, experts and an untied head are converted to
+    load_observer* observer = nullptr;
+    testing::fault fault = testing::fault::none;
+};
+
 /// One tensor slice as a rank holds it.
 struct held_tensor {
     tensor const* of = nullptr;  ///< what it is a slice of
-    int layer = 0;
+    int layer = 0, expert = 0;
     share rows{}, columns{};
     dtype type = dtype::f32;         ///< of the elements held
     kernel::packed_matrix matrix{};  ///< when it is one; else
     float const* vector = nullptr;
 };
 
-/// Where a layer's slices are, by role.
+/// The three matrices of one expert; without data on a rank that does not hold it.
+struct expert_weights {
+    kernel::packed_matrix gate{}, up{}, down{};
+};
+
+/// Where a layer's slices are, by role, and its experts by their number.
 struct layer_weights {
     std::array<kernel::packed_matrix, role_count> matrices{};
     std::array<float const*, role_count> vectors{};
+    std::vector<expert_weights> experts{};
     kernel::packed_matrix const& matrix(role r) const { return matrices[static_cast<std::size_t>(r)]; }
     float const* vector(role r) const { return vectors[static_cast<std::size_t>(r)]; }
 };
@@ -57,27 +75,27 @@ using rank_weights = basic_rank_weights<>;
 template <class Lazy>
 class basic_rank_weights {
 public:
-    /// Slices of stage `stage` for its member `member`. `format` is what projections and an untied head are converted to.
-    void load(graph_view graph, int stage, int member, checkpoint::tensor_source const& source, device::backend const& backend,
-              weights format, load_observer* observer, testing::fault fault) {
+    /// Slices of stage `stage` for its member `member`.
+    void load(graph_view graph, int stage, int member, device::backend const& backend, load_context const& how) {
         stage_traits const& s = graph.stages[static_cast<std::size_t>(stage)];
         config_ = graph.config;
+        backend_ = &backend;
         first_layer_ = s.first_layer;
-        read_from_ = fault == testing::fault::swapped_ranges ? neighbours_layers(graph, stage) - s.first_layer : 0;
+        member_ = member;
+        read_from_ = how.fault == testing::fault::swapped_ranges ? neighbours_layers(graph, stage) - s.first_layer : 0;
         layers_.resize(static_cast<std::size_t>(s.layer_count()));
         for (tensor const& t : graph.ir.tensors) {
-            if (t.stage != stage) continue;
-            bool const of_layers = t.what != role::embed && t.what != role::final_norm && t.what != role::head;
+            if (t.stage != stage || (t.split == cut::root && member > 0)) continue;
             if (t.what == role::head && config_->tied && s.first_layer == 0) {  // the table is here already
                 ends_.matrices[static_cast<std::size_t>(role::head)] = ends_.matrix(role::embed);
                 ends_.matrices[static_cast<std::size_t>(role::head)].segments = segments_of(t.columns, t.granule);
                 continue;
             }
-            for (int l = of_layers ? s.first_layer : 0; l <= (of_layers ? s.last_layer : 0); ++l)
-                if (!of_layers || config_->kind_of[static_cast<std::size_t>(l)] == t.kind)
-                    take(t, l, of_layers ? layers_[static_cast<std::size_t>(l - s.first_layer)] : ends_, member, source, backend, format,
-                         observer, fault);
+            each_held(t, s, *config_, member, [&](int layer, int expert) {
+                take(t, layer, expert, is_of_layer(t.what) ? layers_[static_cast<std::size_t>(layer - s.first_layer)] : ends_, how);
+            });
         }
+        break_experts(s, how.fault);
     }
 
     layer_weights const& layer(int index) const { return layers_[static_cast<std::size_t>(index - first_layer_)]; }
@@ -98,47 +116,67 @@ private:
         bool const alike = other < graph.stages.size() && graph.stages[other].layer_count() == graph.stages[at].layer_count();
         return graph.stages[alike ? other : at].first_layer;
     }
-    void take(tensor const& t, int layer, layer_weights& into, int member, checkpoint::tensor_source const& source,
-              device::backend const& backend, weights format, load_observer* observer, testing::fault fault) {
-        share rows = t.rows_of(member);
-        share const columns = t.columns_of(member);
-        if (fault == testing::fault::shifted_kv_heads && t.split == cut::kv_rows) {
+    void take(tensor const& t, int layer, int expert, layer_weights& into, load_context const& how) {
+        checkpoint::tensor_source const& source = how.source;
+        bool const is_end = &into == &ends_;
+        int const from_layer = is_end ? layer : layer + read_from_;
+        share rows = t.rows_of(member_);
+        share const columns = t.columns_of(member_);
+        if (how.fault == testing::fault::shifted_kv_heads && t.split == cut::kv_rows) {
             int const shifted = (rows.begin + t.unit) % t.rows;
             rows = shifted + rows.size() <= t.rows ? share{shifted, shifted + rows.size()} : share{0, rows.size()};
         }
-        held_tensor h{&t, layer, rows, columns, dtype::f32, {}, nullptr};
-        auto const slot = static_cast<std::size_t>(t.what);
+        if (how.fault == testing::fault::swapped_widths && t.split == cut::rows) rows = cut_as_the_other(t, rows);
+        int const from_expert = how.fault == testing::fault::shifted_owner ? (expert + 1) % t.experts : expert;
+        held_tensor h{&t, layer, expert, rows, columns, dtype::f32, {}, nullptr};
         if (t.is_matrix()) {
-            bool const narrow = held_bytes(t, format, source.type_of(t, layer), config_->tied) == 2;
+            bool const narrow = held_bytes(t, how.format, source.type_of(t, from_layer, from_expert), config_->tied) == 2;
             h.type = narrow ? dtype::bf16 : dtype::f32;
             kernel::packed_matrix m{.rows = rows.size(),
                                     .columns = columns.size(),
                                     .segments = segments_of(t.columns, t.granule) / (t.split == cut::columns ? t.ranks : 1),
                                     .format = narrow ? kernel::panel_format::bf16 : kernel::panel_format::f32,
                                     .first_row = rows.begin};
-            memory_.emplace_back(backend.packed_bytes(m));
+            memory_.emplace_back(backend_->packed_bytes(m));
             void* const to = memory_.back().data();
-            source.read(t, layer + read_from_, rows, columns,
+            source.read(t, from_layer, from_expert, rows, columns,
                         [&](int first, int count, std::byte const* from, std::ptrdiff_t stride, dtype type) {
-                            if (&into == &ends_)
+                            if (is_end)
                                 for (int r = 0; r < count; ++r)
                                     require_finite(source, t, rows.begin + first + r, from + r * stride, columns.size(), type);
-                            backend.pack(to, m, first, count, from, stride, type);
+                            backend_->pack(to, m, first, count, from, stride, type);
                         });
             m.data = to;
-            into.matrices[slot] = h.matrix = m;
+            h.matrix = slot_of(t, h.expert, into) = m;
         } else {
             memory_.emplace_back(static_cast<std::size_t>(rows.size()) * sizeof(float));
             float* const to = memory_.back().floats();
-            source.read(t, layer, rows, columns, [&](int first, int count, std::byte const* from, std::ptrdiff_t, dtype type) {
-                if (&into == &ends_) require_finite(source, t, rows.begin + first, from, count, type);
+            source.read(t, from_layer, from_expert, rows, columns, [&](int first, int count, std::byte const* from, std::ptrdiff_t, dtype type) {
+                if (is_end) require_finite(source, t, -1, from, count, type);
                 widen(to + first, from, count, type);
             });
-            into.vectors[slot] = h.vector = to;
+            into.vectors[static_cast<std::size_t>(t.what)] = h.vector = to;
         }
         held_.push_back(h);
-        if (observer != nullptr)
-            observer->loaded(source.name_of(t, layer), std::int64_t{h.rows.size()} * h.columns.size() * bytes_of(h.type), 0);
+        if (how.observer != nullptr)
+            how.observer->loaded(source.name_of(t, layer, expert), std::int64_t{h.rows.size()} * h.columns.size() * bytes_of(h.type), 0);
+    }
+
+    /// As many rows of a routed or shared expert, from where a rank's part of the other one's width begins.
+    share cut_as_the_other(tensor const& t, share rows) const {
+        routed_experts const& e = config_->kinds[static_cast<std::size_t>(t.kind)].experts;
+        bool const shared = t.what == role::shared_gate || t.what == role::shared_up;
+        int const other = shared ? e.width : t.what == role::expert_gate || t.what == role::expert_up ? e.shared_width : 0;
+        if (other == 0) return rows;
+        int const begin = (std::min)(share_of(other, member_, t.ranks).begin, t.rows - rows.size());
+        return {begin, begin + rows.size()};
+    }
+
+    static kernel::packed_matrix& slot_of(tensor const& t, int expert, layer_weights& into) {
+        if (!t.is_of_expert()) return into.matrices[static_cast<std::size_t>(t.what)];
+        into.experts.resize(static_cast<std::size_t>(t.experts));
+        expert_weights& w = into.experts[static_cast<std::size_t>(expert)];
+        return t.what == role::expert_gate ? w.gate : t.what == role::expert_up ? w.up : w.down;
     }
 
     /// What every token passes through, embedding, final norm and head, holds numbers alone.
@@ -149,7 +187,21 @@ private:
         bool finite = true;
         for (std::ptrdiff_t i = 0; i < count; ++i) finite &= (load_16(from + i * size + upper) & exponent) != exponent;
         if (!finite)
-            refuse("weights_are_finite", "tensor " + source.name_of(t, 0) + " has an infinity or a NaN in row " + std::to_string(row));
+            refuse("weights_are_finite", "tensor " + source.name_of(t, 0) + " has an infinity or a NaN" +
+                                             (row < 0 ? std::string() : " in row " + std::to_string(row)));
+    }
+
+    /// The red arms of whole experts: what a rank holds is in the wrong place.
+    void break_experts(stage_traits const& s, testing::fault fault) {
+        for (layer_weights& l : layers_) {
+            if (fault == testing::fault::swapped_gate_up && member_ == s.ranks() - 1)
+                for (expert_weights& w : l.experts) std::swap(w.gate, w.up);
+            if (fault != testing::fault::reversed_experts || member_ != 0) continue;
+            std::vector<expert_weights*> here;
+            for (expert_weights& w : l.experts)
+                if (w.gate.data != nullptr) here.push_back(&w);
+            for (std::size_t i = 0; i < here.size() / 2; ++i) std::swap(*here[i], *here[here.size() - 1 - i]);
+        }
     }
 
     static void widen(float* to, std::byte const* from, int count, dtype type) {
@@ -163,7 +215,8 @@ private:
     }
 
     model_config const* config_ = nullptr;
-    int first_layer_ = 0, read_from_ = 0;
+    device::backend const* backend_ = nullptr;
+    int first_layer_ = 0, member_ = 0, read_from_ = 0;
     deferred<Lazy, std::vector<layer_weights>> layers_;
     layer_weights ends_;
     deferred<Lazy, std::vector<held_tensor>> held_;

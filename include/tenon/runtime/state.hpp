@@ -20,6 +20,7 @@ class basic_engine;
 using engine = basic_engine<>;
 struct sequence {
     std::uint64_t owner = 0;             ///< of the engine that made it
+    std::int64_t number = 0;             ///< how many that engine had made before
     std::int64_t length = 0;             ///< positions held
     std::int64_t room = 0;               ///< most positions: what it was made with where it does not grow, else the model's
     std::vector<sequence_cache> caches;  ///< one a rank of the graph

@@ -56,6 +56,34 @@ std::vector<arm> const arms{
      {"all@0", "0-1@0;2-3@1"}},
 };
 
+// Four layers of eight experts, two of them chosen, every product in segments: `reduce` is legal at 2, 4 and 8.
+std::vector<arm> const routed_arms{
+    {fault::swapped_gate_up,
+     "swapped_gate_up",
+     {"all@0,1:expert", "all@0,1,2:expert", "all@0,1:tensor+expert", "all@0,1:expert_width", "all@0,1,2,3:expert_width.reduce",
+      "0-1@0;2-3@1,2:expert"},
+     {}},
+    {fault::dropped_rows,
+     "dropped_rows",
+     {"all@0,1:expert", "all@0,1,2:expert", "all@0,1:tensor+expert", "all@0,1:expert_width", "all@0,1:expert_width.reduce",
+      "all@0,1:tensor+expert_width", "0-1@0;2-3@1,2:expert"},
+     {"all@0", "all@0,1:tensor"}},
+    {fault::reversed_experts,
+     "reversed_experts",
+     {"all@0", "all@0,1:expert", "all@0,1,2:expert", "all@0,1:tensor+expert", "all@0,1:expert_width.reduce"},
+     {"all@0,1,2,3,4,5,6,7:expert"}},
+    {fault::shifted_owner,
+     "shifted_owner",
+     {"all@0", "all@0,1:expert", "all@0,1,2:expert", "all@0,1,2,3,4,5,6,7:expert", "all@0,1:tensor+expert", "all@0,1:expert_width"},
+     {}},
+    {fault::swapped_output_slices, "swapped_output_slices", {"all@0,1:tensor+expert", "all@0,1:tensor+expert_width"}, {"all@0,1:expert"}},
+    {fault::dropped_peer,
+     "dropped_peer",
+     {"all@0,1:expert", "all@0,1,2:expert", "all@0,1:tensor+expert", "all@0,1:expert_width", "all@0,1:expert_width.reduce"},
+     {"all@0"}},
+    {fault::idle_rank, "idle_rank", {"all@0,1:expert", "all@0,1,2:expert", "all@0,1:tensor+expert", "all@0,1:expert_width"}, {"all@0"}},
+};
+
 load_options with(fault f) {
     load_options o;
     o.fault = f;
@@ -72,27 +100,39 @@ floats rows_under(random_model const& files, std::string const& text, fault f, r
     for (std::size_t i = tokens.size() - 4; i < tokens.size(); ++i) append(rows, m.step(s, tokens[i]));
     return rows;
 }
+
+/// Red where an arm acts, on both runtimes, and green where it does not; and green everywhere without it.
+void check_arms(geometry const& g, std::vector<arm> const& list) {
+    random_model const files(g, 21);
+    random_bits random(4);
+    ids const tokens = random_tokens(random, 12, files.shape().vocab);
+    floats const plain = rows_under(files, "all@0", fault::none, runtime_kind::sequential, tokens);
+    for (arm const& a : list) {
+        CAPTURE(a.name);
+        for (std::string const& text : a.acts_in) {
+            CAPTURE(text);
+            REQUIRE_EQ(first_difference(plain, rows_under(files, text, fault::none, runtime_kind::sequential, tokens)), "");
+            for (runtime_kind const r : {runtime_kind::sequential, runtime_kind::threads})
+                CHECK_NE(first_difference(plain, rows_under(files, text, a.what, r, tokens)), "");
+        }
+        for (std::string const& text : a.is_mute_in) {
+            CAPTURE(text);
+            CHECK_EQ(first_difference(plain, rows_under(files, text, a.what, runtime_kind::sequential, tokens)), "");
+        }
+    }
+}
 }  // namespace
 
 TEST_CASE("Each fault turns parity red wherever it can act, and nowhere else") {
+    for (dtype const type : {dtype::f32, dtype::bf16}) check_arms({.name = "red", .hidden = 64, .type = type}, arms);
+}
+
+TEST_CASE("Each fault of routed experts turns parity red wherever it can act, and nowhere else") {
     for (dtype const type : {dtype::f32, dtype::bf16}) {
-        random_model const files({.name = "red", .hidden = 64, .type = type}, 21);
-        random_bits random(4);
-        ids const tokens = random_tokens(random, 12, files.shape().vocab);
-        floats const plain = rows_under(files, "all@0", fault::none, runtime_kind::sequential, tokens);
-        for (arm const& a : arms) {
-            CAPTURE(a.name);
-            for (std::string const& text : a.acts_in) {
-                CAPTURE(text);
-                REQUIRE_EQ(first_difference(plain, rows_under(files, text, fault::none, runtime_kind::sequential, tokens)), "");
-                for (runtime_kind const r : {runtime_kind::sequential, runtime_kind::threads})
-                    CHECK_NE(first_difference(plain, rows_under(files, text, a.what, r, tokens)), "");
-            }
-            for (std::string const& text : a.is_mute_in) {
-                CAPTURE(text);
-                CHECK_EQ(first_difference(plain, rows_under(files, text, a.what, runtime_kind::sequential, tokens)), "");
-            }
-        }
+        geometry g{.name = "red", .hidden = 64, .type = type};
+        g.family = "mixtral";
+        g.experts = {.count = 8, .chosen = 2, .width = 256, .normalised = true};
+        check_arms(g, routed_arms);
     }
 }
 

@@ -1,7 +1,8 @@
-// The forward pass of the dense families in binary64, written from its equations and from nothing of the library: plain loops over the values of
+// The forward pass of every family in binary64, dense or routed, written from its equations and from nothing of the library: plain loops over the values of
 // a checkpoint, one token at a time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <functional>
@@ -16,6 +17,18 @@ using row = std::vector<double>;
 
 enum class stretch { none, linear, llama3 };
 
+/// A routed FFN: how scores are made and experts chosen, and where its tensors lie in a layer.
+struct experts {
+    int count = 0, chosen = 0;
+    bool sigmoid = false, correction = false, shared = false;
+    int groups = 1, chosen_groups = 1;
+    bool two_best = true;  ///< what a group is worth: its two best experts, or the best
+    bool normalised = false;
+    double epsilon = 0.0, scale = 1.0;
+    std::string folder = "mlp.";
+    std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+};
+
 /// What the equations need; filled by the test.
 struct shape {
     int layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
@@ -26,6 +39,8 @@ struct shape {
     bool head_norms = false;     ///< q and k are normed head by head before they are rotated
     bool fused = false;          ///< q, k, v in one tensor, gate and up in one
     std::vector<int> windows{};  ///< by layer, the most keys that a query sees; 0 or absent: all
+    experts routed{};
+    std::vector<bool> routes{};  ///< by layer; absent: dense
 };
 
 class model {
@@ -35,9 +50,12 @@ public:
         embed_ = values_("model.embed_tokens.weight");
         norm_ = values_("model.norm.weight");
         head_ = s.tied ? embed_ : values_("lm_head.weight");
-        for (int l = 0; l < s.layers; ++l) layers_.push_back(read("model.layers." + std::to_string(l) + "."));
+        for (int l = 0; l < s.layers; ++l) layers_.push_back(read(l));
         for (int j = 0; j < s.head_dim / 2; ++j) frequencies_.push_back(frequency(j));
     }
+
+    /// The smallest distance, in all that was fed, from the last expert or group that was chosen to the first that was not.
+    double routing_margin() const { return margin_; }
 
     /// One sequence; `feed` appends a token and returns its logits.
     class sequence {
@@ -49,7 +67,7 @@ public:
             for (std::size_t i = 0; i < h.size(); ++i) h[i] = m_.embed_[static_cast<std::size_t>(token) * h.size() + i];
             for (std::size_t l = 0; l < m_.layers_.size(); ++l) {
                 add(h, attend(l, m_.normed(h, m_.layers_[l].input_norm)));
-                add(h, m_.gated(m_.layers_[l], m_.normed(h, m_.layers_[l].post_norm)));
+                add(h, m_.fed(m_.layers_[l], m_.normed(h, m_.layers_[l].post_norm)));
             }
             ++length_;
             return product(m_.head_, {}, m_.normed(h, m_.norm_));
@@ -98,8 +116,12 @@ private:
     struct layer {
         row input_norm{}, q{}, q_bias{}, k{}, k_bias{}, v{}, v_bias{}, o{}, o_bias{}, q_norm{}, k_norm{};
         row post_norm{}, gate{}, gate_bias{}, up{}, up_bias{}, down{}, down_bias{};
+        row router{}, correction{};
+        std::vector<layer> experts{};  ///< gate, up and down of each; the shared one last
     };
-    layer read(std::string const& at) const {
+    layer read(int index) const {
+        std::string const at = "model.layers." + std::to_string(index) + ".";
+        bool const routes = static_cast<std::size_t>(index) < s_.routes.size() && s_.routes[static_cast<std::size_t>(index)];
         auto const bias = [this, &at](bool there, std::string const& name) { return there ? values_(at + name + ".bias") : row{}; };
         layer w;
         w.input_norm = values_(at + "input_layernorm.weight");
@@ -117,6 +139,8 @@ private:
             w.q = values_(at + "self_attn.q_proj.weight");
             w.k = values_(at + "self_attn.k_proj.weight");
             w.v = values_(at + "self_attn.v_proj.weight");
+        }
+        if (!s_.fused && !routes) {
             w.gate = values_(at + "mlp.gate_proj.weight");
             w.up = values_(at + "mlp.up_proj.weight");
         }
@@ -130,11 +154,82 @@ private:
         w.v_bias = bias(s_.qkv_bias, "self_attn.v_proj");
         w.o_bias = bias(s_.output_bias, "self_attn.o_proj");
         w.post_norm = values_(at + "post_attention_layernorm.weight");
+        if (routes) {
+            read_experts(w, at + s_.routed.folder);
+            return w;
+        }
         w.down = values_(at + "mlp.down_proj.weight");
         w.gate_bias = bias(s_.mlp_bias, "mlp.gate_proj");
         w.up_bias = bias(s_.mlp_bias, "mlp.up_proj");
         w.down_bias = bias(s_.mlp_bias, "mlp.down_proj");
         return w;
+    }
+
+    void read_experts(layer& w, std::string const& at) const {
+        experts const& e = s_.routed;
+        auto const read_one = [&](std::string const& name, std::string const& gate, std::string const& up, std::string const& down) {
+            layer one;
+            one.gate = values_(at + name + gate + ".weight");
+            one.up = values_(at + name + up + ".weight");
+            one.down = values_(at + name + down + ".weight");
+            w.experts.push_back(one);
+        };
+        w.router = values_(at + "gate.weight");
+        if (e.correction) w.correction = values_(at + "gate.e_score_correction_bias");
+        for (int i = 0; i < e.count; ++i) read_one("experts." + std::to_string(i) + ".", e.gate, e.up, e.down);
+        if (e.shared) read_one("shared_experts.", "gate_proj", "up_proj", "down_proj");
+    }
+
+    row fed(layer const& w, row const& x) const { return w.experts.empty() ? gated(w, x) : routed(w, x); }
+
+    row routed(layer const& w, row const& x) const {
+        experts const& e = s_.routed;
+        row score = product(w.router, {}, x);
+        if (e.sigmoid) {
+            for (double& v : score) v = 1.0 / (1.0 + std::exp(-v));
+        } else {
+            double most = -INFINITY, sum = 0.0;
+            for (double const v : score) most = std::fmax(most, v);
+            for (double& v : score) sum += v = std::exp(v - most);
+            for (double& v : score) v /= sum;
+        }
+        row worth = score;
+        for (std::size_t i = 0; i < worth.size() && e.correction; ++i) worth[i] += w.correction[i];
+        leave_out_groups(worth);
+        std::vector<std::size_t> const chosen = best_of(worth, e.chosen);
+        double sum = e.epsilon;
+        for (std::size_t const i : chosen) sum += score[i];
+        row y(x.size(), 0.0);
+        for (std::size_t const i : chosen) {
+            row const part = gated(w.experts[i], x);
+            double const gate = score[i] / (e.normalised ? sum : 1.0) * e.scale;
+            for (std::size_t n = 0; n < y.size(); ++n) y[n] += gate * part[n];
+        }
+        if (e.shared) add(y, gated(w.experts.back(), x));
+        return y;
+    }
+    /// The indices of the largest, the lower index first among equals.
+    std::vector<std::size_t> best_of(row const& values, int count) const {
+        std::vector<std::size_t> order(values.size());
+        for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+        std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return values[a] > values[b]; });
+        auto const n = static_cast<std::size_t>(count);
+        if (n < order.size() && values[order[n]] > -INFINITY) margin_ = std::fmin(margin_, values[order[n - 1]] - values[order[n]]);
+        order.resize(n);
+        return order;
+    }
+    void leave_out_groups(row& worth) const {
+        experts const& e = s_.routed;
+        auto const size = worth.size() / static_cast<std::size_t>(e.groups);
+        row groups;
+        for (std::size_t at = 0; at < worth.size(); at += size) {
+            row group(worth.begin() + static_cast<std::ptrdiff_t>(at), worth.begin() + static_cast<std::ptrdiff_t>(at + size));
+            std::sort(group.begin(), group.end(), std::greater<>());
+            groups.push_back(group[0] + (e.two_best && size > 1 ? group[1] : 0.0));
+        }
+        std::vector<std::size_t> const kept = best_of(groups, e.chosen_groups);
+        for (std::size_t i = 0; i < worth.size(); ++i)
+            if (std::find(kept.begin(), kept.end(), i / size) == kept.end()) worth[i] = -INFINITY;
     }
 
     static row rows(row const& w, std::size_t first, std::size_t count, std::size_t columns) {
@@ -198,6 +293,7 @@ private:
     std::function<row(std::string const&)> values_;
     row embed_, norm_, head_;
     std::vector<layer> layers_;
+    mutable double margin_ = INFINITY;
     std::vector<double> frequencies_;
 };
 

@@ -1,12 +1,15 @@
-// Small checkpoints of every dense family with random weights, written into a folder that vanishes: config.json and model.safetensors from a
+// Small checkpoints of every family with random weights, dense or routed, written into a folder that vanishes: config.json and model.safetensors from a
 // geometry and a seed. Every value is exact in its element type, so that a test can read the same numbers from memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/checkpoint/writer.hpp>
+#include <tenon/core/config.hpp>
 #include <tenon/core/dtype.hpp>
 
 #include <dirent.h>
 #include <unistd.h>
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -67,10 +70,29 @@ struct geometry {
     std::string family = "llama";            ///< as model_type spells it
     int window = 0;                          ///< most keys that a query sees; 0: all
     int first_window_layer = 0;              ///< of qwen2 and qwen3, whose lower layers see all
+    tenon::routed_experts experts{};         ///< of the layers that route; a mixtral's width is also its ffn
+    int sparse_step = 1;                     ///< of a qwen3_moe
+    std::vector<int> dense_layers{};         ///< of a qwen3_moe
+    bool stacked = false;                    ///< the experts of a layer are two tensors
 
     int head_width() const { return head_dim != 0 ? head_dim : hidden / heads; }
     bool is_fused() const { return family == "phi3"; }
-    bool norms_heads() const { return family == "qwen3"; }
+    bool is_mixtral() const { return family == "mixtral"; }
+    bool norms_heads() const { return family == "qwen3" || family == "qwen3_moe"; }
+    bool routes(int layer) const {
+        if (experts.count == 0 || std::find(dense_layers.begin(), dense_layers.end(), layer) != dense_layers.end()) return false;
+        return (layer + 1) % sparse_step == 0;
+    }
+    /// Tensors of expert `e` of a layer, in the order gate, up, down.
+    std::array<std::string, 3> expert_names(int layer, int e) const {
+        std::string const at = routed_folder(layer) + "experts." + std::to_string(e) + ".";
+        if (is_mixtral()) return {at + "w1.weight", at + "w3.weight", at + "w2.weight"};
+        return {at + "gate_proj.weight", at + "up_proj.weight", at + "down_proj.weight"};
+    }
+    std::string routed_folder(int layer) const {
+        return "model.layers." + std::to_string(layer) + (is_mixtral() ? ".block_sparse_moe." : ".mlp.");
+    }
+    std::string router_name(int layer) const { return routed_folder(layer) + "gate.weight"; }
     bool biases_qkv() const { return attention_bias || family == "qwen2"; }
     bool biases_output() const { return attention_bias; }
     int window_of(int layer) const { return layer >= first_window_layer ? window : 0; }
@@ -173,10 +195,17 @@ public:
             field("intermediate_size", std::to_string(g.ffn)) + field("vocab_size", std::to_string(g.vocab)) +
             field("max_position_embeddings", std::to_string(g.max_positions)) + field("rms_norm_eps", std::to_string(g.epsilon)) +
             field("rope_theta", std::to_string(g.theta)) + field("tie_word_embeddings", flag(g.tied));
-        if (g.family == "llama" || g.family == "qwen3") text += field("attention_bias", flag(g.attention_bias));
+        if (g.family == "llama" || g.norms_heads()) text += field("attention_bias", flag(g.attention_bias));
         if (g.family == "llama") text += field("mlp_bias", flag(g.mlp_bias));
-        if (g.family == "mistral" || g.family == "phi3") text += field("sliding_window", g.window > 0 ? std::to_string(g.window) : "null");
-        if ((g.family == "qwen2" || g.family == "qwen3") && g.window > 0)
+        if (g.family == "mistral" || g.family == "phi3" || g.is_mixtral())
+            text += field("sliding_window", g.window > 0 ? std::to_string(g.window) : "null");
+        if (g.is_mixtral())
+            text += field("num_local_experts", std::to_string(g.experts.count)) + field("num_experts_per_tok", std::to_string(g.experts.chosen));
+        if (g.family == "qwen3_moe")
+            text += field("num_experts", std::to_string(g.experts.count)) + field("num_experts_per_tok", std::to_string(g.experts.chosen)) +
+                    field("moe_intermediate_size", std::to_string(g.experts.width)) + field("norm_topk_prob", flag(g.experts.normalised)) +
+                    field("decoder_sparse_step", std::to_string(g.sparse_step)) + field("mlp_only_layers", listed(g.dense_layers));
+        if ((g.family == "qwen2" || g.norms_heads()) && g.window > 0)
             text += field("use_sliding_window", "true") + field("sliding_window", std::to_string(g.window)) +
                     field("max_window_layers", std::to_string(g.first_window_layer));
         if (g.head_dim != 0) text += field("head_dim", std::to_string(g.head_dim));
@@ -191,6 +220,11 @@ public:
     }
 
 private:
+    static std::string listed(std::vector<int> const& numbers) {
+        std::string text = "[";
+        for (int const n : numbers) text += (text.size() == 1 ? "" : ", ") + std::to_string(n);
+        return text + "]";
+    }
     /// `centre` plus numbers of about the given spread, each an integer of few bits times a power of two.
     void add(std::string const& name, std::vector<std::int64_t> dims, double spread, float centre = 0.0f) {
         stored_tensor t{std::move(dims), shape_.type, {}};
@@ -230,6 +264,10 @@ private:
             }
             project(at + "self_attn.o_proj", g.hidden, g.heads * D, g.biases_output());
             add(at + "post_attention_layernorm.weight", {g.hidden}, 0.25, 0.5f);
+            if (g.routes(l)) {
+                fill_experts(l);
+                continue;
+            }
             if (g.is_fused()) {
                 project(at + "mlp.gate_up_proj", 2 * g.ffn, g.hidden, false);
             } else {
@@ -240,6 +278,27 @@ private:
         }
         add("model.norm.weight", {g.hidden}, 0.25, 0.5f);
         if (!g.tied) project("lm_head", g.vocab, g.hidden, false);
+    }
+
+    void fill_experts(int layer) {
+        geometry const& g = shape_;
+        tenon::routed_experts const& e = g.experts;
+        std::string const at = g.routed_folder(layer);
+        add(g.router_name(layer), {e.count, g.hidden}, 4.0 * std::sqrt(3.0 / g.hidden));
+        if (e.correction) add(at + "gate.e_score_correction_bias", {e.count}, 0.25);
+        if (g.stacked) {
+            add(at + "experts.gate_up_proj", {e.count, 2 * e.width, g.hidden}, std::sqrt(3.0 / g.hidden));
+            add(at + "experts.down_proj", {e.count, g.hidden, e.width}, std::sqrt(3.0 / e.width));
+        }
+        for (int i = 0; i < (g.stacked ? 0 : e.count); ++i) {
+            auto const names = g.expert_names(layer, i);
+            for (std::size_t m = 0; m < 2; ++m) add(names[m], {e.width, g.hidden}, std::sqrt(3.0 / g.hidden));
+            add(names[2], {g.hidden, e.width}, std::sqrt(3.0 / e.width));
+        }
+        if (e.shared_width == 0) return;
+        project(at + "shared_experts.gate_proj", e.shared_width, g.hidden, false);
+        project(at + "shared_experts.up_proj", e.shared_width, g.hidden, false);
+        project(at + "shared_experts.down_proj", g.hidden, e.shared_width, false);
     }
 
     geometry shape_;

@@ -106,3 +106,30 @@ TEST_CASE("A golden whose products cut into segments has them under reduced join
     check_dynamic(g, "all@0,1:tensor.reduce");
     check_dynamic(g, "0-2@0,1:tensor.reduce;3@0,1,2,3");
 }
+
+TEST_CASE("Every routed golden has the reference's logits and tokens under graphs written as types") {
+    routed_goldens::each([]<class Model>() {
+        CAPTURE(Model::folder);
+        golden const g = read_golden(data + std::string(Model::folder));
+        check_static<whole<Model, on>>(g);
+        check_static<support::cut<Model, on>>(g);
+        check_static<experts_apart<Model, on>>(g);
+        check_static<experts_and_heads_apart<Model, on>>(g);
+    });
+}
+
+TEST_CASE("Every routed golden has them under plans that arrive as text: whole experts, their widths, with heads and in pipelines") {
+    routed_goldens::each([]<class Model>() {
+        CAPTURE(Model::folder);
+        golden const g = read_golden(data + std::string(Model::folder));
+        int const layers = Model::config.layers;
+        std::string const last = std::to_string(layers - 1);
+        for (std::string const& text :
+             {std::string("all@0"), "0-1@0;2-" + last + "@1:none", devices(3) + ":expert", devices(2) + ":expert_width",
+              "0-1@0,1:tensor+expert_width.reduce;2-" + last + "@2,0,1:expert"})
+            check_dynamic(g, text);
+        if (!every_plan) return;
+        for (int const ranks : {2, 4, 8})
+            for (std::string const rule : {":expert", ":tensor+expert", ":expert_width", ":tensor+expert_width"}) check_dynamic(g, devices(ranks) + rule);
+    });
+}

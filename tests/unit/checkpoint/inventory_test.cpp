@@ -20,7 +20,8 @@ namespace {
 using shape = std::vector<std::int64_t>;
 using named_shapes = std::vector<std::pair<std::string, shape>>;
 
-constexpr std::array every_family{adapter_id::llama, adapter_id::mistral, adapter_id::qwen2, adapter_id::qwen3, adapter_id::phi3};
+constexpr std::array every_family{adapter_id::llama, adapter_id::mistral, adapter_id::qwen2,    adapter_id::qwen3,
+                                  adapter_id::phi3,  adapter_id::mixtral, adapter_id::qwen3_moe};
 constexpr block_scaling three_by_five{3, 5};
 
 // What Hugging Face calls the tensors of a layer of `small`, written out.
@@ -32,6 +33,21 @@ named_shapes layer_of(adapter_id family) {
                      {"self_attn.v_proj.weight", {12, 8}}, {"self_attn.o_proj.weight", {8, 24}}, {"post_attention_layernorm.weight", {8}},
                      {"mlp.gate_proj.weight", {10, 8}},    {"mlp.up_proj.weight", {10, 8}},      {"mlp.down_proj.weight", {8, 10}}};
     named_shapes more;
+    if (routes(family)) {
+        bool const numbered = family == adapter_id::mixtral;
+        std::string const at = numbered ? "block_sparse_moe." : "mlp.";
+        all.resize(all.size() - 3);
+        more = {{at + "gate.weight", {3, 8}}};
+        for (std::string const e : {"0", "1", "2"}) {
+            more.push_back({at + "experts." + e + (numbered ? ".w1.weight" : ".gate_proj.weight"), {7, 8}});
+            more.push_back({at + "experts." + e + (numbered ? ".w2.weight" : ".down_proj.weight"), {8, 7}});
+            more.push_back({at + "experts." + e + (numbered ? ".w3.weight" : ".up_proj.weight"), {7, 8}});
+        }
+    }
+    if (family == adapter_id::qwen3_moe) {
+        more.push_back({"self_attn.q_norm.weight", {6}});
+        more.push_back({"self_attn.k_norm.weight", {6}});
+    }
     if (family == adapter_id::qwen2)
         more = {{"self_attn.q_proj.bias", {24}}, {"self_attn.k_proj.bias", {12}}, {"self_attn.v_proj.bias", {12}}};
     if (family == adapter_id::qwen3) more = {{"self_attn.q_norm.weight", {6}}, {"self_attn.k_norm.weight", {6}}};
@@ -123,6 +139,55 @@ TEST_CASE("a fused tensor is wanted once, with the rows at which its parts begin
     CHECK(fused == 2 * 256);
 }
 
+TEST_CASE("experts are asked for one by one, or stacked with gate rows before up rows, each once") {
+    for (adapter_id const family : {adapter_id::mixtral, adapter_id::qwen3_moe}) {
+        std::string const at = std::string("model.layers.1.") + (family == adapter_id::mixtral ? "block_sparse_moe" : "mlp") + ".experts.";
+        std::vector<wanted_tensor> const stacked = inventory_of(small(family), expert_layout::stacked);
+        int seen = 0;
+        for (wanted_tensor const& w : stacked) {
+            std::vector<std::array<std::int64_t, 3>> parts;
+            for (tensor_part const& p : w.parts) parts.push_back({static_cast<std::int64_t>(p.what), p.expert, p.first_row});
+            constexpr auto gate = static_cast<std::int64_t>(role::expert_gate), up = static_cast<std::int64_t>(role::expert_up),
+                           down = static_cast<std::int64_t>(role::expert_down);
+            if (w.name == at + "gate_up_proj") {
+                CHECK(w.shape == shape{3, 14, 8});
+                CHECK(parts == decltype(parts){{gate, 0, 0}, {up, 0, 7}, {gate, 1, 14}, {up, 1, 21}, {gate, 2, 28}, {up, 2, 35}});
+                ++seen;
+            }
+            if (w.name == at + "down_proj") {
+                CHECK(w.shape == shape{3, 8, 7});
+                CHECK(parts == decltype(parts){{down, 0, 0}, {down, 1, 8}, {down, 2, 16}});
+                ++seen;
+            }
+        }
+        CHECK(seen == 2);
+        CHECK(stacked.size() + 2 * (9 - 2) == inventory_of(small(family)).size());
+    }
+}
+
+TEST_CASE("experts are stored one way: stacked files pass, a mixture of both is refused, and so are stacked codes") {
+    for (adapter_id const family : {adapter_id::mixtral, adapter_id::qwen3_moe}) {
+        model_config const c = small(family);
+        for (dtype const type : {dtype::f32, dtype::bf16, dtype::f16}) {
+            model_files const files(c, type, {}, expert_layout::stacked);
+            CHECK(refusal_of([&] { CHECK(report_of(files, c).unused.empty()); }) == "nothing is refused");
+        }
+        std::string const at = std::string("model.layers.0.") + (family == adapter_id::mixtral ? "block_sparse_moe" : "mlp") + ".experts.";
+        std::string const one = at + (family == adapter_id::mixtral ? "1.w3.weight" : "1.up_proj.weight");
+        model_files mixed(c, dtype::bf16, {}, expert_layout::stacked);
+        mixed.put(one, dtype::bf16, {7, 8});
+        CHECK(refusal_of([&] { report_of(mixed, c); }) == "experts_are_stored_one_way: tensor model.layers.1." + at.substr(15) +
+                                                              "gate_up_proj stacks experts and " + one + " is one of them; either way alone would do");
+        model_files codes(c, dtype::bf16, {}, expert_layout::stacked);
+        codes.put(at + "down_proj", dtype::f8_e4m3, {3, 8, 7});
+        CHECK(refusal_of([&] { report_of(codes, c, three_by_five); }) ==
+              "weights_are_floats: tensor " + at + "down_proj stacks matrices of F8_E4M3; F32, BF16 or F16, or a tensor for each, would do");
+        CHECK(contains(refused(family, [&](model_files& f) { f.tensors.erase(one); }), "1 of"));
+        CHECK(contains(refused(family, [&](model_files& f) { f.put(one, dtype::bf16, {8, 7}); }), "tensor_has_shape: tensor " + one + " has shape [8, 7]"));
+        CHECK(contains(refused(family, [&](model_files& f) { f.put(at + "3.gate_proj.weight", dtype::bf16, {7, 8}); }), "checkpoint_tensors_are_known"));
+    }
+}
+
 TEST_CASE("layers of several kinds are asked for in their order, each with its own extents") {
     model_config mixed = small(adapter_id::qwen3);
     mixed.layers = 4;
@@ -176,7 +241,7 @@ TEST_CASE("files in any of the three float types pass, mixed too") {
         for (dtype const type : {dtype::f32, dtype::bf16, dtype::f16}) {
             model_files files(small(family), type);
             CHECK(report_of(files, small(family)).unused.empty());
-            files.put("model.layers.0.mlp.down_proj.weight", dtype::f32, {8, 10});
+            files.put("model.layers.0.self_attn.o_proj.weight", dtype::f32, {8, 24});
             files.put("model.norm.weight", dtype::bf16, {8});
             CHECK(report_of(files, small(family)).unused.empty());
         }

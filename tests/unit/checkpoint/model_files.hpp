@@ -18,15 +18,22 @@
 
 namespace checkpoint_test {
 
-/// Two layers whose every extent differs from the others, so that no shape fits by chance: H 8, N 4, G 2, D 6, F 10, V 13.
+/// Whether the small model of a family routes experts.
+constexpr bool routes(tenon::adapter_id adapter) { return adapter == tenon::adapter_id::mixtral || adapter == tenon::adapter_id::qwen3_moe; }
+
+/// Two layers whose every extent differs from the others, so that no shape fits by chance: H 8, N 4, G 2, D 6, F 10, V 13; E 3, J 7.
 inline tenon::model_config small(tenon::adapter_id adapter, bool tied = false) {
     tenon::model_config c{.adapter = adapter, .layers = 2, .hidden = 8, .vocab = 13, .max_positions = 32, .tied = tied};
     c.kinds[0] = {.attention = {.heads = 4,
                                 .kv_heads = 2,
                                 .head_dim = 6,
                                 .qkv_bias = adapter == tenon::adapter_id::qwen2,
-                                .qk_norm = adapter == tenon::adapter_id::qwen3},
+                                .qk_norm = adapter == tenon::adapter_id::qwen3 || adapter == tenon::adapter_id::qwen3_moe},
                   .ffn = {.width = 10}};
+    if (routes(adapter)) {
+        c.kinds[0].ffn = {};
+        c.kinds[0].experts = {.count = 3, .chosen = 2, .width = 7};
+    }
     return c;
 }
 
@@ -44,7 +51,7 @@ inline std::vector<tenon::tensor> lowered(tenon::model_config const& config, int
     } out;
     std::vector<tenon::device_id> devices;
     for (int i = 0; i < ranks; ++i) devices.push_back({tenon::device_kind::cpu, i});
-    tenon::stage_traits const stage{0, config.layers - 1, devices, {.tensor = ranks > 1, .tensor_join = join}};
+    tenon::stage_traits const stage{0, config.layers - 1, devices, {.tensor = ranks > 1, .expert_width = ranks > 1 && routes(config.adapter), .tensor_join = join, .width_join = join}};
     lower(config, {&stage, 1}, out);
     return out.tensors;
 }
@@ -62,9 +69,10 @@ struct model_files {
     support::random_bits random{7};
 
     explicit model_files(tenon::model_config const& config, tenon::dtype type = tenon::dtype::f32,
-                         tenon::checkpoint::block_scaling scaling = {}) {
+                         tenon::checkpoint::block_scaling scaling = {},
+                         tenon::checkpoint::expert_layout layout = tenon::checkpoint::expert_layout::apart) {
         bool const codes = type == tenon::dtype::f8_e4m3;
-        for (auto const& w : tenon::checkpoint::inventory_of(config)) {
+        for (auto const& w : tenon::checkpoint::inventory_of(config, layout)) {
             put(w.name, codes && !w.is_matrix ? tenon::dtype::f32 : type, w.shape);
             if (!codes || !w.is_matrix) continue;
             auto const blocks = [](std::int64_t extent, int block) { return (extent + block - 1) / block; };

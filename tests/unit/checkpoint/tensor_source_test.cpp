@@ -32,8 +32,8 @@ struct opened {
     folder files;
     tensor_source source;
 
-    opened(model_config const& c, dtype type, block_scaling s = {})
-        : config(c), scaling(s), files((model_files(c, type, s).write(scratch), scratch.path())), source(files, config, scaling) {
+    opened(model_config const& c, dtype type, block_scaling s = {}, expert_layout layout = expert_layout::apart)
+        : config(c), scaling(s), files((model_files(c, type, s, layout).write(scratch), scratch.path())), source(files, config, scaling) {
         check_inventory(files, config, scaling);
     }
 };
@@ -51,10 +51,13 @@ double code_by_definition(unsigned code) {
     return code >= 128U ? -size : size;
 }
 
+/// Rows of a file tensor, those of stacked matrices one after the other.
+std::int64_t rows_in(tensor_view const& t) { return t.shape.size() == 3 ? t.shape[0] * t.shape[1] : t.shape[0]; }
+
 /// Element (row, column) of a file tensor: floats as they are, codes times the scale of their block in double, then rounded.
 float element(opened const& o, std::string const& name, int row, int column) {
     tensor_view const* const t = o.files.find(name);
-    std::int64_t const at = t->shape.size() == 2 ? row * t->shape[1] + column : row;
+    std::int64_t const at = t->shape.size() > 1 ? row * t->shape.back() + column : row;
     if (t->type != dtype::f8_e4m3) return load(t->data.data() + at * tenon::bytes_of(t->type), t->type);
     tensor_view const* const s = o.files.find(name + "_scale_inv");
     std::int64_t const block = row / o.scaling.rows * s->shape[1] + column / o.scaling.columns;
@@ -67,11 +70,11 @@ bool same(float a, float b) {
 }
 
 /// The values of a slice, row by row, from bands that follow each other.
-std::vector<float> read(opened const& o, tensor const& t, int layer, share rows, share columns) {
+std::vector<float> read(opened const& o, tensor const& t, int layer, share rows, share columns, int expert = 0) {
     std::vector<float> values;
-    bool const codes = o.files.find(o.source.name_of(t, layer))->type == dtype::f8_e4m3;
+    bool const codes = o.files.find(o.source.name_of(t, layer, expert))->type == dtype::f8_e4m3;
     int next = 0, bands = 0;
-    o.source.read(t, layer, rows, columns, [&](int first, int count, std::byte const* from, std::ptrdiff_t stride, dtype type) {
+    o.source.read(t, layer, expert, rows, columns, [&](int first, int count, std::byte const* from, std::ptrdiff_t stride, dtype type) {
         CHECK(first == next);
         CHECK(count > 0);
         CHECK(type == o.source.type_of(t, layer));
@@ -90,7 +93,7 @@ std::vector<float> read(opened const& o, tensor const& t, int layer, share rows,
 int differing(std::vector<float> const& values, opened const& o, std::string const& name, std::vector<int> const& rows, share columns) {
     REQUIRE(values.size() == rows.size() * static_cast<std::size_t>(columns.size()));
     REQUIRE_MESSAGE(o.files.find(name) != nullptr, name);
-    REQUIRE(rows.back() < o.files.find(name)->shape[0]);
+    REQUIRE(rows.back() < rows_in(*o.files.find(name)));
     int wrong = 0;
     std::size_t i = 0;
     for (int const row : rows)
@@ -135,11 +138,22 @@ published place(role what, model_config const& c) {
         case role::down_bias: return {"mlp.down_proj.bias"};
         case role::q_norm: return {"self_attn.q_norm.weight"};
         case role::k_norm: return {"self_attn.k_norm.weight"};
+        case role::router: return {c.adapter == adapter_id::mixtral ? "block_sparse_moe.gate.weight" : "mlp.gate.weight"};
         default: return {};
     }
 }
-published place(tensor const& t, int layer, model_config const& c) {
-    published p = place(t.what, c);
+/// Expert by expert, or in the two stacked tensors.
+published place_of_expert(role what, int expert, model_config const& c, expert_layout layout) {
+    bool const numbered = c.adapter == adapter_id::mixtral, back = what == role::expert_down;
+    std::string const at = std::string(numbered ? "block_sparse_moe" : "mlp") + ".experts.";
+    int const J = c.kinds[0].experts.width;
+    if (layout == expert_layout::stacked && back) return {at + "down_proj", expert * c.hidden};
+    if (layout == expert_layout::stacked) return {at + "gate_up_proj", 2 * J * expert + (what == role::expert_up ? J : 0)};
+    std::string const name = back ? (numbered ? "w2" : "down_proj") : what == role::expert_up ? (numbered ? "w3" : "up_proj") : (numbered ? "w1" : "gate_proj");
+    return {at + std::to_string(expert) + "." + name + ".weight"};
+}
+published place(tensor const& t, int layer, model_config const& c, int expert = 0, expert_layout layout = expert_layout::apart) {
+    published p = t.is_of_expert() ? place_of_expert(t.what, expert, c, layout) : place(t.what, c);
     if (t.what != role::embed && t.what != role::final_norm && t.what != role::head)
         p.name = "model.layers." + std::to_string(layer) + "." + p.name;
     return p;
@@ -147,9 +161,13 @@ published place(tensor const& t, int layer, model_config const& c) {
 
 /// Reads a slice and compares it with the file; returns how many values are wrong.
 int wrong_values(opened const& o, tensor const& t, int layer, share rows, share columns) {
-    published const p = place(t, layer, o.config);
-    CHECK(o.source.name_of(t, layer) == p.name);
-    return differing(read(o, t, layer, rows, columns), o, p.name, rows_from(p.first_row, rows), columns);
+    int wrong = 0;
+    for (int e = 0; e < t.experts; ++e) {
+        published const p = place(t, layer, o.config, e, o.source.layout());
+        CHECK(o.source.name_of(t, layer, e) == p.name);
+        wrong += differing(read(o, t, layer, rows, columns, e), o, p.name, rows_from(p.first_row, rows), columns);
+    }
+    return wrong;
 }
 
 share random_share(support::random_bits& random, int n) {
@@ -168,7 +186,8 @@ model_config ragged(adapter_id family) {
     return c;
 }
 
-constexpr std::array every_family{adapter_id::llama, adapter_id::mistral, adapter_id::qwen2, adapter_id::qwen3, adapter_id::phi3};
+constexpr std::array every_family{adapter_id::llama, adapter_id::mistral, adapter_id::qwen2,    adapter_id::qwen3,
+                                  adapter_id::phi3,  adapter_id::mixtral, adapter_id::qwen3_moe};
 constexpr std::array every_type{dtype::f32, dtype::bf16, dtype::f16, dtype::f8_e4m3};
 }  // namespace
 
@@ -212,6 +231,19 @@ TEST_CASE("every tensor of every family is read in the file's own type, whole an
                         CHECK(wrong_values(o, t, layer, random_share(random, t.rows), random_share(random, t.columns)) == 0);
                     }
             }
+}
+
+TEST_CASE("stacked experts are read expert by expert, whole and by rows and columns") {
+    support::random_bits random(4);
+    for (adapter_id const family : {adapter_id::mixtral, adapter_id::qwen3_moe})
+        for (dtype const type : {dtype::f32, dtype::bf16, dtype::f16}) {
+            opened const o(small(family), type, {}, expert_layout::stacked);
+            CHECK(o.source.layout() == expert_layout::stacked);
+            for (tensor const& t : lowered(o.config)) {
+                CHECK(wrong_values(o, t, 1, {0, t.rows}, {0, t.columns}) == 0);
+                CHECK(wrong_values(o, t, 0, random_share(random, t.rows), random_share(random, t.columns)) == 0);
+            }
+        }
 }
 
 TEST_CASE("each tensor keeps its own type in a checkpoint that mixes them") {
@@ -277,7 +309,7 @@ TEST_CASE("every slice of every rank is the file's, by rows and, where a stage r
             for (int const ranks : {2, 4})
                 for (tenon::join_kind const join : {tenon::join_kind::gather, tenon::join_kind::reduce}) {
                     model_config c = small(family);
-                    c.kinds[0].ffn.width = 16;
+                    (routes(family) ? c.kinds[0].experts.width : c.kinds[0].ffn.width) = 16;
                     c.kinds[0].attention.kv_heads = 4;
                     opened const o(c, type, {3, 5});
                     for (tensor const& t : lowered(c, ranks, join))

@@ -1,6 +1,6 @@
 // Eigen's arithmetic: near the law's, and the same bits whatever batch, chunk, shard or address a value is computed in.
 // SPDX-License-Identifier: Apache-2.0
-#define EIGEN_RUNTIME_NO_MALLOC  // no other file of this runner includes Eigen
+#define EIGEN_RUNTIME_NO_MALLOC  // in every file of this runner that includes Eigen
 #include "../kernel/reference.hpp"
 
 #include <tenon/device/eigen.hpp>

@@ -147,3 +147,22 @@ TEST_CASE("A user's backend has cpu's bits under every split, alone and beside i
         CHECK_EQ(first_difference(expected, rows_of(fixed, tokens)), "");
     }
 }
+
+TEST_CASE("A user's backend routes by what it inherits, with cpu's bits wherever the experts are") {
+    for (geometry g : routed_families()) {
+        if (g.type == dtype::bf16) g.type = dtype::f32;  // a router is held as it is stored
+        random_model const files(g, 5);
+        auto const load = [&files](std::string const& text) {
+            return dynamic_causal_lm<toy, device::cpu>::load(files.directory(), plan::parse(text), runtime::threads{},
+                                                             {.weights = weights::f32});
+        };
+        random_bits random(7);
+        ids const tokens = random_tokens(random, 30, g.vocab);
+        auto cpu = load("all@cpu.0");
+        floats const expected = rows_of(cpu, tokens);
+        for (std::string const text : {"all@0", "all@0,1,2:expert", "0-1@0,1:tensor+expert_width.reduce;2-3@cpu.0,cpu.1:expert"}) {
+            auto m = load(text);
+            CHECK_MESSAGE(first_difference(expected, rows_of(m, tokens, 11)) == "", g.name, " ", text);
+        }
+    }
+}

@@ -89,5 +89,39 @@ int main(int argc, char** argv) {
         append(attended, kv.attend(which, random.row(at(s.positions * s.heads * s.head_dim), 4.0f).data(), s.heads, s.positions, 0, s.window, 0.125f));
     }
     show("attention", attended);
+    floats routed, summed;
+    struct router { int count, chosen, groups, chosen_groups; tenon::expert_scoring scoring; };
+    for (router r : {router{8, 2, 1, 1, tenon::expert_scoring::softmax}, router{60, 4, 1, 1, tenon::expert_scoring::softmax},
+                     router{100, 17, 1, 1, tenon::expert_scoring::sigmoid}, router{256, 8, 8, 4, tenon::expert_scoring::sigmoid}}) {
+        tenon::routed_experts how;
+        how.count = r.count;
+        how.chosen = r.chosen;
+        how.scoring = r.scoring;
+        how.groups = r.groups;
+        how.chosen_groups = r.chosen_groups;
+        how.normalised = true;
+        how.correction = how.groups > 1;
+        how.sum_epsilon = how.groups > 1 ? 1e-20 : 0.0;
+        how.scale = how.groups > 1 ? 2.446 : 1.0;
+        int const rows = 7, n = 203;
+        std::vector<std::int32_t> experts(at(rows * r.chosen));
+        floats scores = random.row(at(rows * r.count), 4.0f), gates(experts.size()), scratch(at(r.count)), out(at(n));
+        scores[at(r.count)] = std::nanf("");  // softmax leaves its row nothing else
+        floats const correction = random.row(at(r.count));
+        routed.push_back(static_cast<float>(
+            tenon::kernel::route({&how, scores.data(), correction.data(), scratch.data(), experts.data(), gates.data(), rows}, t.exp)));
+        routed.insert(routed.end(), experts.begin(), experts.end());
+        append(routed, scores);
+        append(routed, gates);
+        for (int row = 0; row < rows; ++row) {
+            floats const outputs = random.row(at(r.chosen * n), row == 5 ? 1e-38f : 3.0f);
+            std::vector<float const*> parts;
+            for (int j = 0; j < r.chosen; ++j) parts.push_back(outputs.data() + at(j * n));
+            t.combine({out.data(), parts.data(), gates.data() + row * r.chosen, experts.data() + row * r.chosen, r.chosen, r.count, at(n)});
+            append(summed, out);
+        }
+    }
+    show("routing", routed);
+    show("combine", summed);
     return 0;
 }

@@ -1,5 +1,6 @@
 // Loading: what comes back is what the files hold, and what is wrong with them is named before a thread is left behind.
 // SPDX-License-Identifier: Apache-2.0
+#include "support/families.hpp"
 #include "support/random_model.hpp"
 #include "support/runs.hpp"
 
@@ -97,6 +98,18 @@ TEST_CASE("parameters() are bit-equal to the files under every split") {
             random_model const files(g, 41);
             for (std::string const text : {"all@0", "0@0;1@1", "all@0,1", "all@0,1,2,3:tensor.reduce", "all@0,1,2,3,4,5,6,7",
                                            "all@0,1,2,3,4,5,6,7:tensor.reduce", "0@0,1,2,3:tensor.reduce;1@4,5"})
+                for (weights const w : {weights::stored, weights::f32, weights::bf16}) check_parameters(files, text, w);
+        }
+}
+
+TEST_CASE("parameters() of routed models are bit-equal to the files under every split, experts apart or stacked") {
+    for (geometry g : routed_families())
+        for (bool const stacked : {false, true}) {
+            g.stacked = stacked;
+            random_model const files(g, 47);
+            CAPTURE(g.name);
+            for (std::string const text : {"all@0", "all@0,1,2:expert", "all@0,1:expert_width", "all@0,1:expert_width.reduce", "all@0,1:tensor+expert",
+                                           "all@0,1,2,3:tensor.reduce+expert_width.reduce", "0-1@0,1:expert;2-3@2"})
                 for (weights const w : {weights::stored, weights::f32, weights::bf16}) check_parameters(files, text, w);
         }
 }

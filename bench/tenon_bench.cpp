@@ -255,6 +255,10 @@ void require_room(std::string const& directory, std::int64_t in_file, std::int64
         detail::refuse("memory_suffices", "weights, keys and values take " + std::to_string(needed) + " bytes; this machine has " + std::to_string(memory) + " free");
 }
 
+bool is_norm(role what) {
+    return what == role::input_norm || what == role::post_norm || what == role::final_norm || what == role::q_norm || what == role::k_norm;
+}
+
 /// A checkpoint whose matrices are cut from one block of small random numbers and whose norms are 1: the same bytes every time.
 void write_random(std::string const& directory, std::string const& config_text, model_config const& config, dtype type) {
     std::vector<checkpoint::wanted_tensor> const wanted = checkpoint::inventory_of(config);
@@ -288,7 +292,7 @@ void write_random(std::string const& directory, std::string const& config_text, 
         t.name = w.name;
         t.type = type;
         t.shape = w.shape;
-        bool const norm = w.what == role::input_norm || w.what == role::post_norm || w.what == role::final_norm;
+        bool const norm = is_norm(w.parts.front().what);
         t.data = norm ? std::span<std::byte const>(ones) : std::span<std::byte const>(block).subspan(begin, bytes);
         begin = (begin + 4160) % turn / size * size;
         tensors.push_back(std::move(t));
@@ -308,6 +312,7 @@ struct options {
 struct figures {
     double prefill_seconds = 1e300, decode_seconds = 1e300;
     double step_seconds = 1e300;  ///< of the fastest step alone: on a shared machine the one figure that compares with the limit's short loop
+    std::int64_t moved_bytes = 0;  ///< between ranks, for one decoded token
 };
 
 std::vector<token_id> random_tokens(int count, int vocab) {
@@ -338,27 +343,33 @@ figures time_it(language_model& lm, options const& o) {
         state s = lm.make_state(o.prefill + o.decode);
         double const begin = seconds();
         lm.prefill(s, prompt, o.chunk);
-        double const filled = seconds();
-        double end = filled;
+        double end = seconds();
+        best.prefill_seconds = std::min(best.prefill_seconds, end - begin);
+        std::int64_t const moved = lm.counts().total.bytes;
+        double const filled = end = seconds();
         for (int i = 0; i < o.decode; ++i) {
             lm.step(s, tokens[static_cast<std::size_t>(o.prefill + i)]);
             double const now = seconds();
             best.step_seconds = std::min(best.step_seconds, now - end);
             end = now;
         }
-        best.prefill_seconds = std::min(best.prefill_seconds, filled - begin);
         best.decode_seconds = std::min(best.decode_seconds, end - filled);
+        best.moved_bytes = (lm.counts().total.bytes - moved) / o.decode;
     }
     return best;
 }
 
-/// Bytes of weights that one decoded token reads: every matrix but a table that is only looked up.
+/// Bytes of weights that one decoded token reads: every matrix but a table that is only looked up, and of experts those that it chose.
 std::int64_t bytes_per_token(graph_view g, weights format, dtype stored) {
     std::int64_t sum = 0;
     for (tensor const& t : g.ir.tensors)
-        for (int m = 0; m < t.ranks; ++m)
-            if (t.is_matrix() && t.what != role::embed)
-                sum += std::int64_t{t.rows_of(m).size()} * t.columns_of(m).size() * held_bytes(t, format, stored, g.config->tied) * t.layers;
+        for (int m = 0; m < t.ranks; ++m) {
+            if (!t.is_matrix() || t.what == role::embed) continue;
+            std::int64_t const bytes = std::int64_t{t.rows_of(m).size()} * t.columns_of(m).size() * held_bytes(t, format, stored, g.config->tied);
+            std::int64_t held = held_count(t, g.stages[static_cast<std::size_t>(t.stage)], *g.config, m);
+            if (t.is_of_expert()) held = held * g.config->kinds[static_cast<std::size_t>(t.kind)].experts.chosen / t.experts;
+            sum += bytes * held;
+        }
     return sum;
 }
 
@@ -424,7 +435,7 @@ int bench(options const& o) {
         nlohmann::ordered_json const out{
             {"config", o.config}, {"plan", lm->plan()}, {"weights", o.weights}, {"isa", lm->isa()}, {"runtime", o.runtime}, {"threads", o.threads},
             {"workers", workers}, {"ranks", lm->ranks()}, {"prefill", o.prefill}, {"decode", o.decode}, {"chunk", o.chunk}, {"repeat", o.repeat},
-            {"weight_bytes", held}, {"weight_bytes_per_decoded_token", read}, {"kv_bytes", kv}, {"load_seconds", load_seconds},
+            {"weight_bytes", held}, {"weight_bytes_per_decoded_token", read}, {"moved_bytes_per_decoded_token", f.moved_bytes}, {"kv_bytes", kv}, {"load_seconds", load_seconds},
             {"prefill_tokens_per_s", prefill_rate}, {"decode_tokens_per_s", decode_rate}, {"decode_gb_per_s", gb}, {"fastest_step_gb_per_s", step_gb}, {"prefill_gflop_per_s", gflop},
             {"limit_read_gb_per_s", limit.read_gb_per_s}, {"limit_gflop_per_s", limit.gflop_per_s},
             {"decode_share_of_limit", gb / limit.read_gb_per_s}, {"prefill_share_of_limit", gflop / limit.gflop_per_s}};
@@ -433,6 +444,7 @@ int bench(options const& o) {
         std::printf("%s under %s, %s weights, %s, %s runtime, %d worker%s\n", o.config.c_str(), lm->plan().c_str(), o.weights.c_str(),
                     std::string(lm->isa()).c_str(), o.runtime.c_str(), workers, workers == 1 ? "" : "s");
         std::printf("held     %12.3f GB of weights, %.3f GB of them read for a decoded token\n", static_cast<double>(held) * 1e-9, static_cast<double>(read) * 1e-9);
+        std::printf("moved    %12lld bytes between ranks for a decoded token\n", static_cast<long long>(f.moved_bytes));
         std::printf("prefill  %12.2f tokens/s  %9.2f GFLOP/s, %3.0f %% of %.2f (FMA loop)\n", prefill_rate, gflop, 100 * gflop / limit.gflop_per_s, limit.gflop_per_s);
         std::printf("decode   %12.2f tokens/s  %9.2f GB/s,    %3.0f %% of %.2f (plain read)\n", decode_rate, gb, 100 * gb / limit.read_gb_per_s, limit.read_gb_per_s);
         std::printf("fastest step alone              %9.2f GB/s,    %3.0f %%\n", step_gb, 100 * step_gb / limit.read_gb_per_s);

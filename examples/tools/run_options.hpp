@@ -1,6 +1,7 @@
 // What tenon-run and the static runner are asked: their options, which of them this library has, and the prompts that they spell.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include "placement_option.hpp"
 #include "tool_main.hpp"
 
 #include <tenon/runtime/language_model.hpp>
@@ -31,7 +32,7 @@ inline std::string default_model() {
 /// The options that both runners share. Made before the command line is parsed, and read after.
 class run_options {
 public:
-    explicit run_options(CLI::App& app) {
+    explicit run_options(CLI::App& app) : placement_(app) {
         app.add_option("--model", model_, "Hugging Face directory (the embedded model when absent)")->type_name("DIR");
         app.add_option("--runtime", runtime_, "who runs the ranks")
             ->check(CLI::IsMember(std::vector<std::string>{"sequential", "threads", "processes", "mpi"}))->capture_default_str();
@@ -50,6 +51,7 @@ public:
         top_p_option_ = add_number(app, "--top-p", generation_.sample.top_p, "draw from the likeliest that hold this share");
         seed_option_ = add_number(app, "--seed", generation_.sample.seed, "of the draws; must be given for them");
         logits_option_ = app.add_option("--logits-out", logits_out_, "write every row of logits, float32 (rows, vocabulary)")->type_name("F.npy");
+        trace_option_ = app.add_option("--trace-routing", trace_, "write which experts every token chose, a line for each token and layer")->type_name("F");
         app.add_flag("--json", json_, "print one JSON object");
     }
 
@@ -78,6 +80,9 @@ public:
         for (std::string const& list : stop_ids_)
             for (tenon::token_id const id : ids_of(list, "--stop-ids")) generation_.stop_ids.push_back(id);
         if (logits_option_->count() > 0 && logits_out_.empty()) throw CLI::ValidationError("--logits-out", "the path is empty");
+        if (trace_option_->count() > 0 && trace_.empty()) throw CLI::ValidationError("--trace-routing", "the path is empty");
+        placement_.read();
+        loading_.placement = placement_.map();
         if (model_.empty()) model_ = default_model();
         if (model_.empty()) refuse("model_is_given", "this tool was built without the embedded model; --model DIR would do");
     }
@@ -89,7 +94,11 @@ public:
     std::vector<std::vector<tenon::token_id>> const& prompts() const { return prompts_; }
     bool prompt_is_text() const { return prompt_option_->count() > 0; }
     std::optional<std::string> logits_out() const { return logits_option_->count() > 0 ? std::optional(logits_out_) : std::nullopt; }
+    std::optional<std::string> trace() const { return trace_option_->count() > 0 ? std::optional(trace_) : std::nullopt; }
+    std::string const& placement() const { return placement_.path(); }
     bool json() const { return json_; }
+
+    void tell_routing(tenon::routing_observer* observer) { loading_.routing = observer; }
 
 private:
     /// An option that takes lists as they are, several after it or the option several times. A vector that takes "extra" arguments,
@@ -110,7 +119,8 @@ private:
         return ids;
     }
 
-    std::string model_, runtime_ = "threads", weights_ = "stored", isa_ = "auto", prompt_, logits_out_;
+    placement_option placement_;
+    std::string model_, runtime_ = "threads", weights_ = "stored", isa_ = "auto", prompt_, logits_out_, trace_;
     std::vector<std::string> ids_, stop_ids_;
     int threads_ = 1;
     bool json_ = false;
@@ -118,7 +128,7 @@ private:
     tenon::generation_options generation_{};
     std::vector<std::vector<tenon::token_id>> prompts_;
     CLI::Option *ids_option_ = nullptr, *prompt_option_ = nullptr, *temperature_option_ = nullptr, *top_k_option_ = nullptr,
-                *top_p_option_ = nullptr, *seed_option_ = nullptr, *logits_option_ = nullptr;
+                *top_p_option_ = nullptr, *seed_option_ = nullptr, *logits_option_ = nullptr, *trace_option_ = nullptr;
 };
 
 }  // namespace tools

@@ -2,25 +2,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include "byte_text.hpp"
+#include "output_file.hpp"
 #include "run_options.hpp"
 #include "sha256.hpp"
+#include "trace_file.hpp"
 
 #include <tenon/runtime/language_model.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include <bit>
-#include <cerrno>
 #include <cstdint>
-#include <cstdio>
-#include <cstring>
 #include <iostream>
-#include <memory>
+#include <ostream>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,52 +53,31 @@ private:
     std::vector<std::vector<float>> sequences_;
 };
 
-/// A .npy file of rows, version 1.0. Opened before the work, so that a path that cannot be written is known then; what was made
-/// there and never written is removed.
+/// A .npy file of rows, version 1.0.
 /// Source: NumPy Enhancement Proposal 1.
 class npy_file {
 public:
-    explicit npy_file(std::string path) : path_(std::move(path)) {
-        struct ::stat facts {};
-        made_ = ::lstat(path_.c_str(), &facts) != 0;
-        file_.reset(std::fopen(path_.c_str(), "ab"));
-        if (file_ == nullptr) fail(errno);
-    }
-    npy_file(npy_file const&) = delete;
-    npy_file& operator=(npy_file const&) = delete;
-    ~npy_file() {
-        if (made_ && !written_) std::remove(path_.c_str());
-    }
+    explicit npy_file(std::string path) : file_("--logits-out", std::move(path)) {}
 
     void write(logits_rows const& logits, std::size_t columns) {
         static_assert(std::endian::native == std::endian::little, "the file says <f4");
-        file_.reset(std::fopen(path_.c_str(), "wb"));
-        if (file_ == nullptr) fail(errno);
         std::size_t floats = 0;
         for (std::size_t s = 0; s < logits.sequences(); ++s) floats += logits.rows_of(s).size();
         std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::to_string(floats / columns) + ", " + std::to_string(columns) + "), }";
         header.append(63 - (10 + header.size()) % 64, ' ');
         header += '\n';
         std::string const prefix{'\x93', 'N', 'U', 'M', 'P', 'Y', '\1', '\0', static_cast<char>(header.size() % 256), static_cast<char>(header.size() / 256)};
-        put(std::as_bytes(std::span(prefix)));
-        put(std::as_bytes(std::span(header)));
-        for (std::size_t s = 0; s < logits.sequences(); ++s) put(std::as_bytes(std::span(logits.rows_of(s))));
-        if (std::fclose(file_.release()) != 0) fail(errno);
-        written_ = true;
+        std::ostream& out = file_.begin();
+        out << prefix << header;
+        for (std::size_t s = 0; s < logits.sequences(); ++s) {
+            std::span const bytes = std::as_bytes(std::span(logits.rows_of(s)));
+            out.write(reinterpret_cast<char const*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+        }
+        file_.end();
     }
 
 private:
-    struct closer {
-        void operator()(std::FILE* f) const { std::fclose(f); }
-    };
-    [[noreturn]] void fail(int error) const { throw std::runtime_error("--logits-out: " + path_ + " cannot be written: " + std::strerror(error)); }
-    void put(std::span<std::byte const> bytes) {
-        if (!bytes.empty() && std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) != bytes.size()) fail(errno);
-    }
-
-    std::string path_;
-    std::unique_ptr<std::FILE, closer> file_{};
-    bool made_ = false, written_ = false;
+    output_file file_;
 };
 
 inline std::int64_t peak_rss_bytes() {
@@ -116,8 +92,36 @@ inline std::int64_t peak_rss_bytes() {
 
 inline double per_second(std::int64_t tokens, double seconds) { return tokens > 0 && seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0; }
 
+/// What every layer's experts were given, a number for each rank; a rank of another stage has 0.
+inline nlohmann::ordered_json experts_of(tenon::census const& counts) {
+    auto layers = nlohmann::ordered_json::array();
+    for (tenon::expert_census const& sum : counts.total.experts) {
+        nlohmann::ordered_json layer{{"layer", sum.layer}};
+        for (tenon::rank_census const& rank : counts.ranks) {
+            tenon::expert_census own{};
+            for (tenon::expert_census const& e : rank.experts)
+                if (e.layer == sum.layer) own = e;
+            layer["dispatched_rows"].push_back(own.dispatched_rows);
+            layer["returned_rows"].push_back(own.returned_rows);
+            layer["bytes"].push_back(own.bytes);
+            layer["experts"].push_back(own.experts);
+        }
+        layers.push_back(layer);
+    }
+    return layers;
+}
+
+/// The ranks that have experts of which none was asked.
+inline std::vector<std::size_t> idle_ranks(tenon::census const& counts) {
+    std::vector<std::size_t> idle;
+    for (std::size_t r = 0; r < counts.ranks.size(); ++r)
+        if (counts.ranks[r].served_no_row()) idle.push_back(r);
+    return idle;
+}
+
 /// The answer as an object. The census is the sum over the ranks: each counts the collectives that it took part in.
-inline nlohmann::ordered_json json_of(tenon::language_model const& model, tenon::generation const& made, logits_rows const& logits, bool bytes) {
+inline nlohmann::ordered_json json_of(tenon::language_model const& model, tenon::generation const& made, logits_rows const& logits, run_options const& asked,
+                                      bool bytes) {
     nlohmann::ordered_json out;
     out["ids"] = made.ids;
     std::vector<std::size_t> offsets{0};
@@ -130,16 +134,21 @@ inline nlohmann::ordered_json json_of(tenon::language_model const& model, tenon:
     out["prefill_tokens_per_s"] = per_second(made.prefill_tokens, made.prefill_seconds);
     out["decode_tokens_per_s"] = per_second(made.decode_tokens, made.decode_seconds);
     out["peak_rss_bytes"] = peak_rss_bytes();
-    tenon::rank_census const total = model.counts().total;
-    out["census"] = {{"messages", total.messages},
-                     {"bytes", total.bytes},
-                     {"collectives", {{"gather", total.gathers}, {"reduce", total.reductions}, {"hand_over", total.hand_overs}}}};
+    tenon::census const counts = model.counts();
+    out["census"] = {{"messages", counts.total.messages},
+                     {"bytes", counts.total.bytes},
+                     {"collectives", {{"gather", counts.total.gathers}, {"reduce", counts.total.reductions}, {"hand_over", counts.total.hand_overs}}}};
+    if (!counts.total.experts.empty()) {
+        out["census"]["experts"] = experts_of(counts);
+        out["census"]["idle_ranks"] = idle_ranks(counts);
+    }
+    if (tenon::placement_map const* const map = asked.loading().placement) out["placement"] = receipt_of(*map, asked.placement());
     return out;
 }
 
-inline void print(tenon::language_model const& model, tenon::generation const& made, std::size_t prompts, bool bytes) {
-    for (std::size_t s = 0; s < prompts; ++s) {
-        if (prompts > 1) std::cout << "sequence " << s << ": ";
+inline void print(tenon::language_model const& model, tenon::generation const& made, run_options const& asked, bool bytes) {
+    for (std::size_t s = 0; s < made.ids.size(); ++s) {
+        if (made.ids.size() > 1) std::cout << "sequence " << s << ": ";
         if (bytes) std::cout << text_of(made.ids[s], true);
         else
             for (std::size_t i = 0; i < made.ids[s].size(); ++i) std::cout << (i == 0 ? "" : ",") << made.ids[s][i];
@@ -150,19 +159,26 @@ inline void print(tenon::language_model const& model, tenon::generation const& m
               << "decode   " << made.decode_tokens << " tokens, " << per_second(made.decode_tokens, made.decode_seconds) << " a second\n"
               << "ranks    " << model.ranks() << " on " << model.isa() << ", " << total.messages << " messages, " << total.bytes << " bytes moved\n"
               << "memory   " << peak_rss_bytes() << " bytes at the peak\n";
+    if (tenon::placement_map const* const map = asked.loading().placement)
+        std::cout << "placed   " << map->layers.size() << " layers of " << map->experts << " experts on " << map->ranks << " ranks, entry rank " << map->entry_rank
+                  << ", sha256 " << map->sha256 << ", " << one_line(asked.placement()) << '\n';
 }
 
 /// A whole run: `load()` gives the model. Whatever can be refused before the weights are read is refused before.
 template <class Load>
-void run(run_options const& asked, Load load) {
+void run(run_options& asked, Load load) {
     std::string why_not = why_not_bytes(asked.model());
     if (asked.prompt_is_text() && !why_not.empty())
         refuse("vocabulary_is_bytes", why_not + "; --prompt needs tokenizer_config.json to declare tokenizer_class \"ByteLevelVocabulary\" and "
                                                 "tenon_vocabulary \"bytes\"; --ids would do");
     std::optional<npy_file> file;
     if (asked.logits_out()) file.emplace(*asked.logits_out());
+    std::optional<trace_file> trace;
+    if (asked.trace()) trace.emplace(*asked.trace());
+    asked.tell_routing(trace ? &*trace : nullptr);
 
     auto model = load();
+    if (trace) trace->begin(model.config());
     int const vocab = model.config().vocab;
     if (why_not.empty() && vocab != 256) why_not = asked.model() + ": the vocabulary has " + std::to_string(vocab) + " ids, and there are 256 bytes";
     if (asked.prompt_is_text() && !why_not.empty()) refuse("vocabulary_is_bytes", why_not + "; --ids would do");
@@ -174,8 +190,10 @@ void run(run_options const& asked, Load load) {
 
     tenon::generation const made = model.generate_batch(asked.prompts(), options);
     if (file) file->write(logits, static_cast<std::size_t>(vocab));
-    if (asked.json()) std::cout << json_of(model, made, logits, why_not.empty()).dump() << '\n';
-    else print(model, made, made.ids.size(), why_not.empty());
+    if (trace) trace->end();
+    if (asked.json()) std::cout << json_of(model, made, logits, asked, why_not.empty()).dump() << '\n';
+    else print(model, made, asked, why_not.empty());
+    for (std::size_t const r : idle_ranks(model.counts())) std::cerr << "warning: rank " << r << " has experts, and no token was routed to them\n";
 }
 
 }  // namespace tools

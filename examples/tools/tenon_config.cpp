@@ -9,9 +9,11 @@
 #include <tenon/graph/plan_value.hpp>
 #include <tenon/model/llama.hpp>
 #include <tenon/model/mistral.hpp>
+#include <tenon/model/mixtral.hpp>
 #include <tenon/model/phi3.hpp>
 #include <tenon/model/qwen2.hpp>
 #include <tenon/model/qwen3.hpp>
+#include <tenon/model/qwen3_moe.hpp>
 
 #include <algorithm>
 #include <array>
@@ -76,6 +78,8 @@ template <> constexpr auto make<tenon::model::mistral_shape> = tenon::model::mis
 template <> constexpr auto make<tenon::model::qwen2_shape> = tenon::model::qwen2;
 template <> constexpr auto make<tenon::model::qwen3_shape> = tenon::model::qwen3;
 template <> constexpr auto make<tenon::model::phi3_shape> = tenon::model::phi3;
+template <> constexpr auto make<tenon::model::mixtral_shape> = tenon::model::mixtral;
+template <> constexpr auto make<tenon::model::qwen3_moe_shape> = tenon::model::qwen3_moe;
 
 /// The windowed layers, "0, 2"; the window and the first of them.
 struct windows {
@@ -92,13 +96,53 @@ struct windows {
     }
 };
 
-/// The shape of a config's first kind of layer, with the windows that a shape can say.
+/// Some layer that routes experts, or that does not; an empty one where there is none.
+tenon::block_kind some_layer(tenon::model_config const& c, bool routes) {
+    for (int l = 0; l < c.layers; ++l)
+        if (static_cast<bool>(c.layer(l).experts) == routes) return c.layer(l);
+    return {};
+}
+
+/// The widest step on which every layer that routes lies, and the layers on it that do not route.
+struct sparsity {
+    int step = 1;
+    tenon::model::layer_set dense{};
+
+    explicit sparsity(tenon::model_config const& c) {
+        auto const routes = [&c](int l) { return static_cast<bool>(c.layer(l).experts); };
+        for (int wider = c.layers; wider > 1 && step == 1; --wider) {
+            bool fits = routes(wider - 1);  // which is what a step of that width is for
+            for (int l = 0; l < c.layers; ++l) fits = fits && (!routes(l) || (l + 1) % wider == 0);
+            if (fits) step = wider;
+        }
+        for (int l = step - 1; l < c.layers; l += step)
+            if (!routes(l)) dense.add(l);
+    }
+};
+
+/// What a shape says of experts.
+template <class Shape>
+void add_experts(Shape& s, tenon::model_config const& c) {
+    tenon::routed_experts const e = some_layer(c, true).experts;
+    s.experts = e.count;
+    s.experts_per_token = e.chosen;
+    s.expert_width = e.width;
+    if constexpr (requires { s.normalised; }) s.normalised = e.normalised;
+    if constexpr (requires { s.dense_only; }) {
+        sparsity const where(c);
+        if (e) s.sparse_step = where.step, s.dense_only = where.dense;
+    }
+}
+
+/// The shape of a config's first kind of layer, with the windows and the experts that a shape can say.
 template <class Shape>
 Shape shape_of(tenon::model_config const& c) {
     tenon::grouped_attention const& a = c.kinds[0].attention;
     windows const w(c);
-    Shape s{.layers = c.layers, .hidden = c.hidden, .heads = a.heads, .kv_heads = a.kv_heads, .head_dim = a.head_dim, .ffn = c.kinds[0].ffn.width, .vocab = c.vocab,
-            .max_positions = c.max_positions, .rope_theta = c.rope.theta, .rms_epsilon = c.rms_epsilon, .tied = c.tied};
+    Shape s{.layers = c.layers, .hidden = c.hidden, .heads = a.heads, .kv_heads = a.kv_heads, .head_dim = a.head_dim, .vocab = c.vocab, .max_positions = c.max_positions,
+            .rope_theta = c.rope.theta, .rms_epsilon = c.rms_epsilon, .tied = c.tied};
+    if constexpr (requires { s.ffn; }) s.ffn = some_layer(c, false).ffn.width;
+    if constexpr (requires { s.experts; }) add_experts(s, c);
     if constexpr (requires { s.attention_bias; }) s.attention_bias = a.output_bias;
     if constexpr (requires { s.mlp_bias; }) s.mlp_bias = c.kinds[0].ffn.bias;
     if constexpr (requires { s.window; }) s.window = w.window;
@@ -135,7 +179,20 @@ std::string fields_of(Shape const& s) {
     whole("heads", s.heads, plain.heads);
     whole("kv_heads", s.kv_heads, s.heads);
     whole("head_dim", s.head_dim, make<Shape>(without).kinds[0].attention.head_dim);
-    whole("ffn", s.ffn, plain.ffn);
+    if constexpr (requires { s.ffn; }) whole("ffn", s.ffn, plain.ffn);
+    if constexpr (requires { s.experts; }) {
+        whole("experts", s.experts, plain.experts);
+        whole("experts_per_token", s.experts_per_token, plain.experts_per_token);
+        whole("expert_width", s.expert_width, plain.expert_width);
+    }
+    if constexpr (requires { s.dense_only; }) {
+        truth("normalised", s.normalised);
+        whole("sparse_step", s.sparse_step, plain.sparse_step);
+        std::string dense;
+        for (int l = 0; l < s.layers; ++l)
+            if (s.dense_only(l)) dense += (dense.empty() ? "" : ", ") + std::to_string(l);
+        if (!dense.empty()) put("dense_only", "{" + dense + "}");
+    }
     whole("vocab", s.vocab, plain.vocab);
     whole("max_positions", s.max_positions, plain.max_positions);
     real("rope_theta", s.rope_theta, plain.rope_theta);
@@ -178,8 +235,24 @@ std::string expression_of(tenon::model_config const& c) {
         case tenon::adapter_id::qwen2: return expression_of<tenon::model::qwen2_shape>(c);
         case tenon::adapter_id::qwen3: return expression_of<tenon::model::qwen3_shape>(c);
         case tenon::adapter_id::phi3: return expression_of<tenon::model::phi3_shape>(c);
+        case tenon::adapter_id::mixtral: return expression_of<tenon::model::mixtral_shape>(c);
+        case tenon::adapter_id::qwen3_moe: return expression_of<tenon::model::qwen3_moe_shape>(c);
     }
     tools::refuse("config_is_one_shape", "the config is of no family");
+}
+
+/// The rules of a stage as a policy; empty where the stage names none.
+std::string sharding_of(tenon::rules const& cuts) {
+    std::string policies;
+    auto const add = [&policies](std::string_view name, std::string_view argument) {
+        ((((policies += policies.empty() ? "" : ", ") += "tenon::shard::") += name) += "<") += std::string(argument) + ">";
+    };
+    auto const joined = [](tenon::join_kind join) { return join == tenon::join_kind::reduce ? "tenon::join::reduce" : ""; };
+    if (cuts.tensor) add("tensor", joined(cuts.tensor_join));
+    if (cuts.expert) add("expert", cuts.exact ? "tenon::placement::exact" : "");
+    if (cuts.expert_width) add("expert_width", joined(cuts.width_join));
+    bool const several = cuts.tensor && (cuts.expert || cuts.expert_width);
+    return several ? "tenon::shard::both<" + policies + ">" : policies;
 }
 
 std::string type_of(tenon::stage_traits const& s) {
@@ -187,9 +260,7 @@ std::string type_of(tenon::stage_traits const& s) {
                        std::string(tenon::name_of(s.devices[0].kind)) + "<";
     for (std::size_t i = 0; i < s.devices.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(s.devices[i].index);
     text += ">";
-    // A stage that names no rule needs none here; of a dense model only `tensor` cuts anything, and validate() has refused the rest.
-    if (!s.cuts.by_default && s.cuts.tensor)
-        text += s.cuts.tensor_join == tenon::join_kind::reduce ? ", tenon::shard::tensor<tenon::join::reduce>" : ", tenon::shard::tensor<>";
+    if (!s.cuts.by_default && s.cuts.any()) text += ", " + sharding_of(s.cuts);
     return text + ">";
 }
 

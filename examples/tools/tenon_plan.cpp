@@ -1,11 +1,13 @@
 // tenon-plan: checks a plan against a model and prints who owns what and what it costs. Reads no weight: of a checkpoint, the headers.
 // SPDX-License-Identifier: Apache-2.0
 #include "devices.hpp"
+#include "placement_option.hpp"
 #include "tool_main.hpp"
 
 #include <tenon/checkpoint/config_json.hpp>
 #include <tenon/checkpoint/folder.hpp>
 #include <tenon/graph/describe.hpp>
+#include <tenon/graph/placed.hpp>
 #include <tenon/graph/plan_value.hpp>
 
 #include <iostream>
@@ -46,6 +48,7 @@ int main(int argc, char** argv) {
         source->require_option(1);
         app.add_option("--plan", plan, "how the layers are split: 0-10@0,1;11-21@2")->required();
         tools::add_device(app, device);
+        tools::placement_option placement(app);
         app.add_option("--weights", weights, "format in which the ranks hold their matrices")
             ->check(CLI::IsMember(std::vector<std::string>{"stored", "f32", "bf16", "q8"}))->capture_default_str();
         app.add_option("--format", format, "of what is printed")->check(CLI::IsMember(std::vector<std::string>{"text", "json", "dot"}))->capture_default_str();
@@ -53,12 +56,14 @@ int main(int argc, char** argv) {
 
         tenon::weights const held = tools::weights_named(weights);
         tenon::plan::value const parts = tenon::plan::parse(plan);
+        placement.read();
         std::string const path = source->count("--config") > 0 ? config : model + "/config.json";
         tenon::checkpoint::mapped_file const file(path);
         tenon::dynamic_graph const graph(tenon::checkpoint::read_config(file.text(), path), parts, tools::devices_from(device));
         tenon::dtype const stored = source->count("--config") > 0 ? stored_by(file.text(), path) : stored_in(model);
-        tenon::cost_view const cost = graph.cost(held, stored);
-        if (format == "json") std::cout << to_json(graph.view(), cost) << '\n';
-        else std::cout << (format == "dot" ? to_dot(graph.view(), cost) : to_text(graph.view(), cost));
+        tenon::placed_graph const placed = tenon::place_experts(graph.view(), placement.map());
+        tenon::cost_view const cost(placed.view(), held, stored);
+        if (format == "json") std::cout << to_json(placed.view(), cost) << '\n';
+        else std::cout << (format == "dot" ? to_dot(placed.view(), cost) : to_text(placed.view(), cost));
     });
 }

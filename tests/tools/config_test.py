@@ -10,12 +10,13 @@ import subprocess
 import tempfile
 import unittest
 
-from support import DATA, GQA, MHA, ToolTest, call
+from support import DATA, GQA, MHA, MOE, ToolTest, call
 
 INCLUDE = pathlib.Path(__file__).resolve().parents[2] / "include"
 COMPILER = shlex.split(os.environ.get("CXX", "")) or [next(filter(None, map(shutil.which, ("c++", "g++", "clang++", "clang++-19"))), "c++")]
 
-CERTIFIED = {"llama", "mistral", "qwen2", "qwen3", "phi3"}
+CERTIFIED = {"llama", "mistral", "qwen2", "qwen3", "phi3", "mixtral", "qwen3_moe"}
+ROUTED = {"num_local_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24}
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 TRAPS = [  # what the published ones lack
@@ -32,6 +33,13 @@ TRAPS = [  # what the published ones lack
     {"model_type": "qwen3", "head_dim": 8, "attention_bias": True, "use_sliding_window": True, "sliding_window": 1, "layer_types": [FULL, SLIDING, FULL, SLIDING]},
     {"model_type": "qwen3", "head_dim": 128, "use_sliding_window": True, "sliding_window": 9, "layer_types": [FULL, FULL, FULL, SLIDING]},
     {"model_type": "phi3", "sliding_window": 2047, "head_dim": 16},
+    {"model_type": "mixtral", "num_local_experts": 6, "num_experts_per_tok": 3, "sliding_window": 9, "head_dim": 16},
+    {"model_type": "qwen3_moe", **ROUTED},
+    {"model_type": "qwen3_moe", **ROUTED, "norm_topk_prob": True, "decoder_sparse_step": 2, "head_dim": 24, "attention_bias": True},
+    {"model_type": "qwen3_moe", **ROUTED, "mlp_only_layers": [0, 2], "use_sliding_window": True, "sliding_window": 5},
+    {"model_type": "qwen3_moe", **ROUTED, "decoder_sparse_step": 4, "mlp_only_layers": [1]},
+    {"model_type": "qwen3_moe", **ROUTED, "decoder_sparse_step": 7},
+    {"model_type": "qwen3_moe", **ROUTED, "num_local_experts": 0},
 ]
 
 
@@ -43,7 +51,8 @@ class Config(ToolTest):
 
     def test_every_config_and_plan_survives(self):
         with tempfile.TemporaryDirectory() as scratch:
-            cases = [(f"{GQA}/config.json", "0-1@0,1;2-3@2"), (f"{MHA}/config.json", "2-3@5,7:tensor.reduce;0@1:none;1@0,3:tensor"), (f"{MHA}/config.json", None)]
+            cases = [(f"{GQA}/config.json", "0-1@0,1;2-3@2"), (f"{MHA}/config.json", "2-3@5,7:tensor.reduce;0@1:none;1@0,3:tensor"), (f"{MHA}/config.json", None),
+                     (f"{MOE}/config.json", "0@0,1;1@0,1:expert;2@0,1:tensor.reduce+expert.exact;3@0,1:tensor+expert_width.reduce")]
             for path in [*sorted((DATA / "configs").glob("*.json")), *sorted((DATA / "golden").glob("*/config.json"))]:
                 if json.loads(path.read_text()).get("model_type") in CERTIFIED:
                     cases.append((str(path), None))

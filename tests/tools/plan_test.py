@@ -75,7 +75,7 @@ class Plan(ToolTest):
     def test_refusals_and_errors(self):
         self.refused("weights_are_available", "tenon-plan", "--model", GQA, "--plan", "all@0", "--weights", "q8")
         self.refused("file_opens", "tenon-plan", "--config", "/nonexistent.json", "--plan", "all@0")
-        self.refused("architecture_is_certified", "tenon-plan", "--config", DATA / "configs/Qwen3-30B-A3B.json", "--plan", "all@0")
+        self.refused("architecture_is_certified", "tenon-plan", "--config", DATA / "configs/DeepSeek-V3.json", "--plan", "all@0")
         self.fails("tenon-plan", says="required|--plan")
         self.fails("tenon-plan", "--model", GQA, says="--plan")
         self.fails("tenon-plan", "--plan", "all@0")

@@ -14,7 +14,8 @@ from support import DATA, ToolTest, call
 
 INCLUDE = pathlib.Path(__file__).resolve().parents[2] / "include"
 COMPILER = shlex.split(os.environ.get("CXX", "")) or [next(filter(None, map(shutil.which, ("c++", "g++", "clang++", "clang++-19"))), "c++")]
-FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "phi3"}
+FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "phi3", "mixtral", "qwen3_moe"}
+ROUTED = {"mixtral", "qwen3_moe"}
 
 
 def plans_of(layers):
@@ -22,6 +23,13 @@ def plans_of(layers):
     a, b, last = layers // 3, layers // 2 + 1, layers - 1
     return ["all@0", "all@0,1:tensor.reduce", "all@0,1,2,3", "all@0,1,2,3,4,5,6,7:tensor.reduce", f"0@5;1-{b}@1;{b + 1}-{last}@5",
             f"0-{a}@0,1:tensor.reduce;{a + 1}-{b}@2,3,4,5;{b + 1}-{last}@0"]
+
+
+def expert_plans_of(layers):
+    """Whole experts, evenly or not; their widths by both joins; beside heads; in a pipeline whose stages cut different things."""
+    last = layers - 1
+    return ["all@0,1,2:expert", "all@0,1,2,3:expert.exact", "all@0,1:expert_width", "all@0,1:expert_width.reduce", "all@0,1,2,3:tensor+expert",
+            f"0-3@0,1:tensor.reduce+expert_width.reduce;4-{last}@2,3,4:expert"]
 
 
 def assertions(graph, found):
@@ -59,7 +67,8 @@ class Published(ToolTest):
                 if config.get("model_type") not in FAMILIES:
                     continue
                 lawful = 0
-                for plan in plans_of(config["num_hidden_layers"]):
+                layers = config["num_hidden_layers"]
+                for plan in plans_of(layers) + (expert_plans_of(layers) if config["model_type"] in ROUTED else []):
                     priced = call("tenon-plan", "--config", path, "--plan", plan, "--format", "json")
                     name = f"m{graphs}"
                     printed = call("tenon-config", path, "--plan", plan, "--name", name)
@@ -70,7 +79,7 @@ class Published(ToolTest):
                         program += [f'#include "{name}.hpp"  // {path.name}', *assertions(f"{name}_graph", json.loads(priced.stdout))]
                         lawful, graphs = lawful + 1, graphs + 1
                 self.assertGreater(lawful, 1, path.name)
-            self.assertGreater(graphs, 80)
+            self.assertGreater(graphs, 100)
             pathlib.Path(scratch, "main.cpp").write_text("\n".join(program) + "\n")
             command = [*COMPILER, "-std=c++20", "-O0", "-fsyntax-only", f"-I{INCLUDE}", f"{scratch}/main.cpp"]
             built = subprocess.run(command, capture_output=True, text=True)

@@ -8,11 +8,13 @@ import struct
 import tempfile
 import unittest
 
-from support import EMBEDDED, GOLDEN, GQA, MHA, ToolTest, call, ids, npy, reference, tool
+from support import EMBEDDED, GOLDEN, GQA, MHA, MIXTRAL, MOE, ToolTest, call, ids, npy, reference, tool
 
 PLANS = {
     MHA: ["all@0", "0@0;1-3@1", "0@0;1@1;2@2;3@3", "all@0,1", "all@0,1:tensor.reduce", "all@0,1,2,3:tensor.gather", "0-1@0,1;2-3@2", "1-2@1;0@0;3@0"],
     GQA: ["all@0", "0-1@0;2-3@1", "all@0,1", "all@0,1,2,3", "0-1@0,1;2-3@2", "0@0;1-3@1,2,3,4:tensor.gather"],
+    MOE: ["all@0", "all@0,1", "all@0,1,2:expert", "all@0,1,2,3:tensor+expert", "all@0,1:expert_width.reduce", "0-1@0,1:expert;2-3@2,0:tensor+expert_width"],
+    MIXTRAL: ["all@0", "all@0,1,2,3,4:expert", "all@0,1:expert.exact", "0@0;1-3@1,2:tensor+expert"],
 }
 KEYS = ["ids", "row_offsets", "logits_sha256", "prefill_tokens_per_s", "decode_tokens_per_s", "peak_rss_bytes", "census"]
 

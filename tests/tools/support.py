@@ -13,7 +13,9 @@ DATA = pathlib.Path(os.environ["TENON_TEST_DATA"])
 EMBEDDED = os.environ["TENON_EMBEDDED_MODEL"]
 MHA = str(DATA / "golden/llama_mha_f32")
 GQA = str(DATA / "golden/llama_gqa_bf16_sharded")
-GOLDEN = [MHA, GQA]
+MOE = str(DATA / "golden/qwen3_moe_f32")
+MIXTRAL = str(DATA / "golden/mixtral_bf16_sharded")
+GOLDEN = [MHA, GQA, MOE, MIXTRAL]
 
 
 def tool(name):

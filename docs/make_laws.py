@@ -15,9 +15,10 @@ PAGE = ROOT / "docs" / "laws.md"
 
 HEAD = """# Laws
 
-Every rule about a model, a plan or a boundary has a name, and one `constexpr` function that decides it. A graph type that breaks
-one does not compile, and the diagnostic has the name and the numbers; a plan or a checkpoint that breaks one at run time throws
-`graph_error`, whose `law_name()` is the same name and whose `why()` is the value that the compiler would have printed:
+Every rule about a model, a plan, a placement or a boundary has a name, and one `constexpr` function that decides it. A graph type
+that breaks one does not compile, and the diagnostic has the name and the numbers; a plan, a checkpoint or a placement map that breaks
+one at run time throws `graph_error`, whose `law_name()` is the same name and whose `why()` is the value that the compiler would have
+printed:
 
 ```text
 heads_divide_over_ranks: heads divide evenly over a stage's ranks; stage 0: heads = 8, ranks = 3; ranks = 1, 2, 4 or 8 would do

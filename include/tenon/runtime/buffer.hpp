@@ -52,4 +52,51 @@ private:
     buffer room_;
 };
 
+/// Memory that is handed out front to back, so that the same requests get the same places in every process that maps it. Without memory it
+/// only counts.
+class arena {
+public:
+    arena() = default;
+    arena(void* memory, std::size_t bytes) : memory_(static_cast<std::byte*>(memory)), bytes_(bytes) {}
+
+    void rewind() noexcept { used_ = 0; }
+    std::size_t used() const noexcept { return used_; }  ///< bytes handed out or counted since
+
+    /// Room for `bytes` at a multiple of 64, of contents unknown; nullptr where it only counts.
+    void* take(std::size_t bytes) {
+        std::size_t const at = used_;
+        used_ += (bytes + 63) / 64 * 64;
+        if (memory_ == nullptr) return nullptr;
+        if (used_ > bytes_) refuse("memory_suffices", "the shared arena has " + std::to_string(bytes_) + " bytes; " + std::to_string(used_) + " are needed");
+        return memory_ + at;
+    }
+
+private:
+    std::byte* memory_ = nullptr;
+    std::size_t bytes_ = 0, used_ = 0;
+};
+
+/// What a rank writes and its peers read: in an arena where ranks are in several processes, else memory of its own. Like float_scratch it grows
+/// and never shrinks, and what it held is lost when it grows or moves.
+template <class T>
+class published {
+public:
+    void reserve(std::size_t count, arena* shared) {
+        if (shared != nullptr) {
+            data_ = static_cast<T*>(shared->take(count * sizeof(T)));
+        } else if (count * sizeof(T) > own_.bytes()) {
+            own_ = buffer(count * sizeof(T));
+            data_ = static_cast<T*>(own_.data());
+        }
+    }
+    T* data() noexcept { return data_; }
+    T const* data() const noexcept { return data_; }
+    T& operator[](std::size_t i) noexcept { return data_[i]; }
+    T const& operator[](std::size_t i) const noexcept { return data_[i]; }
+
+private:
+    T* data_ = nullptr;
+    buffer own_;
+};
+
 }  // namespace tenon::inline v0::detail

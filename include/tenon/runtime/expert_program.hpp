@@ -57,20 +57,25 @@ public:
 
     bool gathers_widths() const { return by_width() && cuts_.width_join == join_kind::gather; }
 
-    /// Room for T rows; nothing in a step allocates.
-    void reserve(int rows) {
-        std::size_t E = 0, slots = 0, rest = 0, wide = 0, chosen = 0;
-        auto const T = static_cast<std::size_t>(rows), H = static_cast<std::size_t>(config_->hidden);
-        for (int l = 0; l < stage_.layer_count(); ++l) {
-            routed_experts const& e = experts_of(l);
-            auto const k = static_cast<std::size_t>(e.chosen), J = static_cast<std::size_t>(e.width);
-            auto const own = by_width() ? static_cast<std::size_t>(share_of(e.width, member_, ranks_).size()) : J;
-            E = (std::max)(E, static_cast<std::size_t>(e.count));
-            chosen = (std::max)(chosen, k);
-            slots = (std::max)(slots, T * k);
-            rest = (std::max)(rest, (gathers_widths() ? T * k : T) * own);
-            wide = (std::max)(wide, J);
+    /// Room for what peers read of T rows; in `shared` where they are in other processes.
+    void publish(int rows, arena* shared) {
+        extents const most = extents_of(rows);
+        if (most.experts == 0) return;
+        count_ = rows;
+        if (routes_here()) {
+            entries_.reserve(most.slots, shared);
+            first_.reserve(most.experts + 1, shared);
+            base_.reserve(most.experts, shared);
         }
+        gate_.reserve(most.inner, shared);
+        auto const H = static_cast<std::size_t>(config_->hidden);
+        returned_.reserve(most.slots * (gathers_widths() ? static_cast<std::size_t>(own_columns().size()) : H), shared);
+    }
+
+    /// Room for the rest; nothing in a step allocates.
+    void reserve(int rows) {
+        auto const [E, chosen, slots, rest, wide] = extents_of(rows);
+        auto const T = static_cast<std::size_t>(rows), H = static_cast<std::size_t>(config_->hidden);
         if (E == 0) return;
         traced_.clear();
         if (routes_here()) {
@@ -78,11 +83,8 @@ public:
             score_.reserve(E);
             experts_.resize(slots);
             gates_.reserve(slots);
-            entries_.resize(slots);
             places_.resize(slots);
             cursor_.resize(E);
-            first_.resize(E + 1);
-            base_.resize(E);
             parts_.resize(chosen);
             zeros_.reserve(H);
             if (traces_) traced_.reserve(slots * static_cast<std::size_t>(stage_.layer_count()));
@@ -91,14 +93,12 @@ public:
             is_taken_.resize(T);
         }
         gathered_.reserve(T * H);
-        gate_.reserve(rest);
         up_.reserve(rest);
         if (gathers_widths()) whole_.reserve(T * wide);
         if (by_width() && !gathers_widths()) {
             summed_.reserve(chosen * H);
             stack_.reserve(static_cast<std::size_t>(tree_depth(ranks_)) * H);
         }
-        returned_.reserve(slots * (gathers_widths() ? static_cast<std::size_t>(own_columns().size()) : H));
         scratch_.reserve(ops_->multiply_scratch_floats(rows, static_cast<int>((std::max)(H, wide))));
     }
 
@@ -106,8 +106,6 @@ public:
     void route(int layer, layer_weights const& w, float const* x, int rows) {
         routed_experts const& e = experts_of(layer);
         int const E = e.count, k = e.chosen;
-        rows_ = x;
-        count_ = rows;
         ops_->multiply(scores_.data(), E, w.matrix(role::router), x, config_->hidden, rows, scratch_.data());
         ++counts_->products;
         int const bad = ops_->route({.how = &e,
@@ -126,22 +124,24 @@ public:
     }
 
     /// Runs the experts of this rank, or its share of all of them, on the rows that were routed to them.
-    void serve(int layer, layer_weights const& w) {
+    ///
+    ///   rows  (T, H)  what the router routed; the root's, of which the rows are copied, where the root alone routes
+    void serve(int layer, layer_weights const& w, float const* rows) {
         basic_expert_program const& table = router();
         expert_census& count = census_of(layer);
         int const H = config_->hidden;
-        float const* const x = routes_here() ? rows_ : take_rows(table, w, count);
+        float const* const x = routes_here() ? rows : take_rows(table, rows, w, count);
         for (std::size_t e = 0; e < w.experts.size(); ++e) {
             int const first = table.first_[e], n = table.first_[e + 1] - first;
             expert_weights const& expert = w.experts[e];
             if (expert.gate.data == nullptr || n == 0 || idle()) continue;
             count.dispatched_rows += n;
             ++count.experts;
-            float const* const rows = rows_of(x, table.entries_.data() + first, n);
+            float const* const own = rows_of(x, table.entries_.data() + first, n);
             int const J = expert.gate.rows;
             float* const inner = gate_.data() + (gathers_widths() ? std::ptrdiff_t{first} * J : 0);
-            multiply(inner, J, expert.gate, rows, H, n);
-            multiply(up_.data(), J, expert.up, rows, H, n);
+            multiply(inner, J, expert.gate, own, H, n);
+            multiply(up_.data(), J, expert.up, own, H, n);
             ops_->swiglu(inner, inner, up_.data(), static_cast<std::size_t>(n) * static_cast<std::size_t>(J));
             if (!gathers_widths()) multiply(returned_.data() + std::ptrdiff_t{table.base_[e]} * H, H, expert.down, inner, J, n);
         }
@@ -153,7 +153,7 @@ public:
         expert_census& count = census_of(layer);
         int const J = experts_of(layer).width;
         share const own = own_columns();
-        for (int p = 0; p < ranks_; ++p) count_read(count, p, std::int64_t{table.first_.back()} * share_of(J, p, ranks_).size());
+        for (int p = 0; p < ranks_; ++p) count_read(count, p, std::int64_t{table.first_[w.experts.size()]} * share_of(J, p, ranks_).size());
         ++counts_->gathers;
         for (std::size_t e = 0; e < w.experts.size(); ++e) {
             std::ptrdiff_t const first = table.first_[e], n = table.first_[e + 1] - first;
@@ -213,6 +213,25 @@ public:
     std::span<std::int32_t const> traced() const { return traced_; }
 
 private:
+    /// The most of everything, over the layers of the stage.
+    struct extents {
+        std::size_t experts = 0, chosen = 0, slots = 0, inner = 0, width = 0;
+    };
+    extents extents_of(int rows) const {
+        extents most;
+        auto const T = static_cast<std::size_t>(rows);
+        for (int l = 0; l < stage_.layer_count(); ++l) {
+            routed_experts const& e = experts_of(l);
+            auto const k = static_cast<std::size_t>(e.chosen), J = static_cast<std::size_t>(e.width);
+            auto const own = by_width() ? static_cast<std::size_t>(share_of(e.width, member_, ranks_).size()) : J;
+            most.experts = (std::max)(most.experts, static_cast<std::size_t>(e.count));
+            most.chosen = (std::max)(most.chosen, k);
+            most.slots = (std::max)(most.slots, T * k);
+            most.inner = (std::max)(most.inner, (gathers_widths() ? T * k : T) * own);
+            most.width = (std::max)(most.width, J);
+        }
+        return most;
+    }
     routed_experts const& experts_of(int layer) const { return config_->layer(stage_.first_layer + layer).experts; }
     bool is_cut() const { return cuts_.tensor && ranks_ > 1; }
     bool by_width() const { return cuts_.expert_width && ranks_ > 1; }
@@ -274,7 +293,7 @@ private:
     }
 
     /// Copies from the root what was routed here, every row once.
-    float const* take_rows(basic_expert_program const& table, layer_weights const& w, expert_census& count) {
+    float const* take_rows(basic_expert_program const& table, float const* rows, layer_weights const& w, expert_census& count) {
         std::ptrdiff_t const H = config_->hidden;
         std::fill(is_taken_.begin(), is_taken_.end(), char{0});
         for (std::size_t e = 0; e < w.experts.size(); ++e) {
@@ -284,7 +303,7 @@ private:
                 char& taken = is_taken_[static_cast<std::size_t>(t)];
                 if (taken != 0) continue;
                 taken = 1;
-                std::memcpy(taken_.data() + t * H, table.rows_ + t * H, static_cast<std::size_t>(H) * sizeof(float));
+                std::memcpy(taken_.data() + t * H, rows + t * H, static_cast<std::size_t>(H) * sizeof(float));
                 count_read(count, 0, H);
             }
         }
@@ -338,16 +357,16 @@ private:
     std::span<basic_expert_program* const> group_{};
     deferred<Lazy, std::vector<int>> place_in_census_;  ///< by layer of the stage; -1 where it is dense
 
-    // What a rank that routes knows of the batch. Peers read it.
-    float const* rows_ = nullptr;
+    // What a rank that routes knows of the batch.
     std::ptrdiff_t count_ = 0;
     float_scratch scores_, score_, gates_;
-    deferred<Lazy, std::vector<std::int32_t>> experts_, entries_, places_, cursor_, first_, base_, traced_;
+    deferred<Lazy, std::vector<std::int32_t>> experts_, places_, cursor_, traced_;
+    published<std::int32_t> entries_, first_, base_;
     int bad_layer_ = -1, bad_row_ = -1;
 
     // What a rank computes.
-    float_scratch taken_, gathered_, gate_, up_, whole_, summed_, stack_, zeros_, scratch_;
-    float_scratch returned_;  ///< what the experts give, row by row; peers read it
+    float_scratch taken_, gathered_, up_, whole_, summed_, stack_, zeros_, scratch_;
+    published<float> gate_, returned_;  ///< the widths of routed rows, and what the experts give, row by row
     deferred<Lazy, std::vector<char>> is_taken_;
     deferred<Lazy, std::vector<float const*>> parts_;
 };

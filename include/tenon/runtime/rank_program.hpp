@@ -103,7 +103,27 @@ public:
         return list;
     }
 
-    /// Room for a batch; called by one thread before any rank runs, so that nothing in a step can fail.
+    /// Room for what peers read of a batch: in `shared` where they are in other processes, and then for every rank of the graph, in order.
+    void publish(batch const& b, arena* shared) {
+        experts_.publish(b.rows(), shared);
+        if (is_follower()) return;
+        auto const T = static_cast<std::size_t>(b.rows()), H = static_cast<std::size_t>(config_->hidden);
+        std::size_t narrow = 0, ffn = 0;
+        for (int k = 0; k < config_->kind_count; ++k) {
+            block_kind const& kind = config_->kinds[static_cast<std::size_t>(k)];
+            narrow = largest(narrow, static_cast<std::size_t>(heads_of(kind.attention) * kind.attention.head_dim));
+            ffn = largest(ffn, static_cast<std::size_t>(own_width(width_of(kind))));
+        }
+        residual_.reserve(T * H, shared);
+        normed_.reserve(T * H, shared);
+        attended_.reserve(T * narrow, shared);
+        gate_.reserve(T * ffn, shared);
+        piece_.reserve(T * H, shared);
+        if (is_cut_) partial_.reserve(T * H, shared);
+        if (is_tail()) logits_.reserve(b.wanted.size() * static_cast<std::size_t>(vocabulary().size()), shared);
+    }
+
+    /// Room for the rest; called by one thread before any rank runs, so that nothing in a step can fail.
     void reserve(batch const& b) {
         experts_.reserve(b.rows());
         if (is_follower()) return;
@@ -112,30 +132,22 @@ public:
         for (int k = 0; k < config_->kind_count; ++k) {
             block_kind const& kind = config_->kinds[static_cast<std::size_t>(k)];
             grouped_attention const& a = kind.attention;
-            int const width = kind.experts ? kind.experts.shared_width : kind.ffn.width;
             auto const all = static_cast<std::size_t>(a.heads * a.head_dim);
-            wide = largest(wide, largest(all, static_cast<std::size_t>(width)));
+            wide = largest(wide, largest(all, static_cast<std::size_t>(width_of(kind))));
             narrow = largest(narrow, static_cast<std::size_t>(heads_of(a) * a.head_dim));
             kv = largest(kv, static_cast<std::size_t>(kv_heads_of(a) * a.head_dim));
             attention = largest(attention, ops_->attention_scratch_floats(a.head_dim));
-            ffn = largest(ffn, static_cast<std::size_t>(is_cut_ ? share_of(width, member_, ranks_).size() : width));
+            ffn = largest(ffn, static_cast<std::size_t>(own_width(width_of(kind))));
         }
-        residual_.reserve(T * H);
-        normed_.reserve(T * H);
         query_.reserve(T * narrow);
         key_.reserve(T * kv);
         value_.reserve(T * kv);
-        attended_.reserve(T * narrow);
-        gate_.reserve(T * ffn);
         up_.reserve(T * ffn);
-        piece_.reserve(T * H);
         if (has_shared_expert()) shared_.reserve(T * H);
         if (is_cut_) {
             whole_.reserve(T * wide);
-            partial_.reserve(T * H);
             stack_.reserve(static_cast<std::size_t>(tree_depth(ranks_)) * H);
         }
-        if (is_tail()) logits_.reserve(b.wanted.size() * static_cast<std::size_t>(vocabulary().size()));
         scratch_.reserve(largest(ops_->multiply_scratch_floats(b.rows(), static_cast<int>(wide)), attention));
     }
 
@@ -149,7 +161,7 @@ public:
     }
 
     void run(step s, batch const& b) {
-        if (s.what == step_kind::serve) return experts_.serve(s.layer, layer_at(s.layer));
+        if (s.what == step_kind::serve) return experts_.serve(s.layer, layer_at(s.layer), (is_follower() ? peer(0) : *this).normed_.data());
         if (s.what == step_kind::join_widths) return experts_.join_widths(s.layer, layer_at(s.layer));
         if (is_follower()) return;
         switch (s.what) {
@@ -181,6 +193,9 @@ private:
             if (kind(l).experts.shared_width > 0) return true;
         return false;
     }
+    /// Of a dense FFN, or of the expert that every token goes through.
+    static int width_of(block_kind const& kind) { return kind.experts ? kind.experts.shared_width : kind.ffn.width; }
+    int own_width(int width) const { return is_cut_ ? share_of(width, member_, ranks_).size() : width; }
     int heads_of(grouped_attention const& a) const { return is_cut_ ? a.heads / ranks_ : a.heads; }
     int kv_heads_of(grouped_attention const& a) const {
         if (is_follower()) return 0;
@@ -339,7 +354,7 @@ private:
     }
 
     /// Writes this rank's columns of the whole product.  out (T, columns)
-    void join_product(float* out, role what, role bias, int layer, float_scratch basic_rank_program::*input, int width, batch const& b) {
+    void join_product(float* out, role what, role bias, int layer, published<float> basic_rank_program::*input, int width, batch const& b) {
         layer_weights const& w = layer_at(layer);
         share const own = share_of(config_->hidden, member_, ranks_);
         int const T = b.rows();
@@ -450,9 +465,8 @@ private:
     rank_census census_{};
     basic_expert_program<Lazy> experts_;
     deferred<Lazy, std::vector<basic_expert_program<Lazy>*>> expert_group_;
-    float_scratch residual_, normed_, query_, key_, value_, attended_, gate_, up_, scratch_;
-    float_scratch piece_, partial_, logits_;  ///< what peers read
-    float_scratch whole_, shared_, stack_;
+    float_scratch query_, key_, value_, up_, whole_, shared_, stack_, scratch_;
+    published<float> residual_, normed_, attended_, gate_, piece_, partial_, logits_;
 };
 
 }  // namespace tenon::inline v0::detail

@@ -1,9 +1,9 @@
-// Persistent worker threads that run one job together, and the barrier that ranks of a group meet at. Waiting spins for a
-// while, then sleeps: a futex wake-up costs tens of microseconds, a spin a fraction of one.
+// Persistent worker threads that run one job together.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/core/error.hpp>
 #include <tenon/kernel/float_environment.hpp>
+#include <tenon/runtime/meeting.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -16,46 +16,6 @@
 #include <vector>
 
 namespace tenon::inline v0::detail {
-
-inline void pause_cpu() noexcept {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__) && defined(__GNUC__)
-    asm volatile("yield");
-#endif
-}
-
-/// Waits until `word` leaves `old`. `spins` is 0 where threads outnumber cores: there a spinning thread keeps the one that it waits for
-/// away.
-inline void wait_for_change(std::atomic<std::uint32_t> const& word, std::uint32_t old, int spins) noexcept {
-    for (int i = 0; i < spins; ++i) {
-        if (word.load(std::memory_order_acquire) != old) return;
-        pause_cpu();
-    }
-    while (word.load(std::memory_order_acquire) == old) word.wait(old, std::memory_order_acquire);
-}
-
-/// A reusable barrier for a fixed number of threads.
-class spin_barrier {
-public:
-    explicit spin_barrier(int threads) : threads_(static_cast<std::uint32_t>(threads)) {}
-
-    void arrive_and_wait(int spins) noexcept {
-        std::uint32_t const round = round_.load(std::memory_order_acquire);
-        if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
-            arrived_.store(0, std::memory_order_relaxed);
-            round_.store(round + 1, std::memory_order_release);
-            round_.notify_all();
-        } else {
-            wait_for_change(round_, round, spins);
-        }
-    }
-
-private:
-    std::uint32_t threads_;
-    alignas(64) std::atomic<std::uint32_t> arrived_{0};
-    alignas(64) std::atomic<std::uint32_t> round_{0};
-};
 
 /// Workers that wait for a job, run it, each with its own index, and wait again. Worker 0 is whoever calls `run`, so that a team of
 /// one has no thread and nobody is woken without need; the others are persistent threads, joined by the destructor.
@@ -101,7 +61,7 @@ public:
             call_.notify_all();
         }
         work_as(0);
-        if (!threads_.empty()) wait_for_change(done_, done, spins_);
+        if (!threads_.empty()) wait_for_change(done_, done, {spins_});
         std::exception_ptr first;
         for (std::exception_ptr& e : errors_) {
             if (e && !first) first = e;
@@ -120,7 +80,7 @@ private:
 
     void serve(int worker) noexcept {
         for (std::uint32_t seen = 0;;) {
-            wait_for_change(call_, seen, spins_);
+            wait_for_change(call_, seen, {spins_});
             seen = call_.load(std::memory_order_acquire);
             if (stopping_.load(std::memory_order_acquire)) return;
             work_as(worker);

@@ -1,0 +1,171 @@
+// The ranks of a graph, and the way in which workers walk them through a call: stage by stage, step by step, meeting where a step reads what
+// peers published. Knows no sequences and no options of a call; who the workers are, threads or processes, it is told.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/checkpoint/tensor_source.hpp>
+#include <tenon/core/error.hpp>
+#include <tenon/detail/deferred.hpp>
+#include <tenon/device/backend.hpp>
+#include <tenon/device/concept.hpp>
+#include <tenon/graph/lower.hpp>
+#include <tenon/runtime/loading.hpp>
+#include <tenon/runtime/meeting.hpp>
+#include <tenon/runtime/options.hpp>
+#include <tenon/runtime/rank_program.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tenon::inline v0::detail {
+
+template <class = void>
+class basic_machine;
+using machine = basic_machine<>;  // lazy: instantiated by who uses it
+
+template <class Lazy>
+class basic_machine {
+    using rank_program = basic_rank_program<Lazy>;
+
+public:
+    using opener = device::backend const* (*)(device_kind, std::string_view isa);
+
+    /// Builds every rank and loads none. `open` gives the backends of the graph's devices.
+    basic_machine(graph_view graph, opener open, std::string_view isa, testing::fault fault, bool traces) : graph_(graph) {
+        int rank = 0;
+        for (std::size_t s = 0; s < graph.stages.size(); ++s) {
+            stage_traits const& stage = graph.stages[s];
+            device_kind const on = stage.devices[0].kind;
+            device::backend const* const backend = open(on, isa);
+            if (backend == nullptr) refuse("device_is_available", "no backend for " + std::string(name_of(on)) + " in this program");
+            group& g = stages_.emplace_back();
+            for (int m = 0; m < stage.ranks(); ++m, ++rank) {
+                ranks_.push_back(std::make_unique<rank_program>(graph, static_cast<int>(s), m, rank, *backend, fault));
+                g.members.push_back(ranks_.back().get());
+                g.workers.push_back(worker_of(stage.devices[static_cast<std::size_t>(m)]));
+            }
+            if (traces) g.members[0]->experts().trace();
+            for (rank_program* r : g.members) r->meet(g.members);
+            g.steps = g.members[0]->steps();
+        }
+    }
+    basic_machine(basic_machine const&) = delete;
+    basic_machine& operator=(basic_machine const&) = delete;
+
+    graph_view graph() const { return graph_; }
+    int ranks() const { return static_cast<int>(ranks_.size()); }
+    int workers() const { return static_cast<int>(devices_.size()); }  ///< one for each distinct device
+    std::span<device_id const> devices() const { return devices_; }    ///< of the workers, in order of first appearance
+    rank_program& rank(int r) { return *ranks_[static_cast<std::size_t>(r)]; }
+    rank_program const& rank(int r) const { return *ranks_[static_cast<std::size_t>(r)]; }
+    std::vector<std::unique_ptr<rank_program>> const& all() const { return ranks_; }
+    int worker_of_rank(int r) const {
+        for (group const& g : stages_) {
+            auto const members = static_cast<int>(g.members.size());
+            if (r < members) return g.workers[static_cast<std::size_t>(r)];
+            r -= members;
+        }
+        return -1;
+    }
+    rank_program& root_of(std::size_t stage) { return *stages_[stage].members[0]; }
+    device::backend const& tail_ops() const { return stages_.back().members[0]->ops(); }
+
+    /// Loads what a worker's ranks own; -1: every rank.
+    void load(int worker, load_context const& how) {
+        for (std::size_t s = 0; s < stages_.size(); ++s)
+            for (std::size_t m = 0; m < stages_[s].members.size(); ++m)
+                if (worker < 0 || stages_[s].workers[m] == worker) stages_[s].members[m]->load(graph_, static_cast<int>(s), how);
+    }
+
+    /// Room for a batch. In `shared` where ranks are in several processes; then a worker makes room of its own for its own ranks alone.
+    void reserve(batch const& b, arena* shared = nullptr, int worker = -1) {
+        for (auto const& r : ranks_) r->publish(b, shared);
+        logits_.reserve(b.wanted.size() * static_cast<std::size_t>(graph_.config->vocab), shared);
+        for (group& g : stages_)
+            for (std::size_t m = 0; m < g.members.size(); ++m)
+                if (worker < 0 || g.workers[m] == worker) g.members[m]->reserve(b);
+    }
+    /// Places alone, as another process sees them.
+    void publish(batch const& b, arena& shared) {
+        for (auto const& r : ranks_) r->publish(b, &shared);
+        logits_.reserve(b.wanted.size() * static_cast<std::size_t>(graph_.config->vocab), &shared);
+    }
+
+    /// (wanted rows, V), after a call.
+    float const* logits() const { return logits_.data(); }
+
+    /// Every rank in the caller's thread, step by step.
+    void run(batch const& b) {
+        for (std::size_t s = 0; s < stages_.size(); ++s) {
+            group& g = stages_[s];
+            if (s > 0)
+                for (rank_program* r : g.members) r->take_over(root_of(s - 1), b);
+            for (step const& x : g.steps)
+                for (rank_program* r : g.members) r->run(x, b);
+        }
+        stages_.back().members[0]->collect_logits(logits_.data(), b);
+    }
+
+    /// One worker's way through the stages: it waits for the one before, runs its rank in step with the group, and tells the next.
+    /// After a failure nothing more is computed, but everybody still meets, so that nobody waits for ever. `call` counts calls from 1.
+    void serve(int worker, batch const& b, std::uint32_t call, meeting_place& place) {
+        std::exception_ptr failure;
+        auto const attempt = [&place, &failure](auto work) {
+            place.advance();
+            if (place.failed()) return;
+            try {
+                work();
+            } catch (...) {
+                failure = std::current_exception();
+                place.fail();
+            }
+        };
+        for (std::size_t s = 0; s < stages_.size(); ++s) {
+            group& g = stages_[s];
+            for (std::size_t m = 0; m < g.members.size(); ++m) {
+                if (g.workers[m] != worker) continue;
+                if (s > 0) {
+                    place.await(s - 1, call);
+                    attempt([&] { g.members[m]->take_over(root_of(s - 1), b); });
+                }
+                for (step const& x : g.steps) {
+                    attempt([&] { g.members[m]->run(x, b); });
+                    if (g.members.size() > 1) place.meet(s, static_cast<std::uint32_t>(g.members.size()));
+                }
+                if (m != 0) continue;
+                if (s + 1 == stages_.size()) attempt([&] { g.members[0]->collect_logits(logits_.data(), b); });
+                place.finish(s, call);
+            }
+        }
+        if (failure) std::rethrow_exception(failure);
+    }
+
+private:
+    /// A stage's ranks, and who runs each.
+    struct group {
+        std::vector<rank_program*> members;
+        std::vector<int> workers;
+        std::vector<step> steps;
+    };
+
+    int worker_of(device_id device) {
+        for (std::size_t w = 0; w < devices_.size(); ++w)
+            if (devices_[w] == device) return static_cast<int>(w);
+        devices_.push_back(device);
+        return static_cast<int>(devices_.size()) - 1;
+    }
+
+    graph_view graph_;
+    deferred<Lazy, std::vector<device_id>> devices_;
+    deferred<Lazy, std::vector<std::unique_ptr<rank_program>>> ranks_;
+    deferred<Lazy, std::vector<group>> stages_;
+    published<float> logits_;
+};
+
+}  // namespace tenon::inline v0::detail

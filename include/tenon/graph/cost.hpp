@@ -14,7 +14,7 @@ struct rank_index {
 };
 
 /// Whether a tensor takes the format that the loader asks for. Projections and an untied head do; a table that is looked up,
-/// the router, norms and biases stay as the checkpoint stores them.
+/// norms and biases stay as the checkpoint stores them, and no format narrows a router.
 constexpr bool takes_weight_format(role what, bool tied) {
     switch (what) {
         case role::q:

@@ -1,9 +1,15 @@
-// The largest graphs that people write: 128 layers on 8 ranks, and 126 stages of 8 ranks, as types and as a plan. They must
-// compile at the compilers' default limits, and on clang with half of them (-fconstexpr-steps=524288).
+// The largest graphs that people write: 128 layers on 8 ranks, and 126 stages of 8 ranks, as types and as a plan; and the largest models
+// of experts, by every placement. They must compile at the compilers' default limits, and on clang with half of them
+// (-fconstexpr-steps=524288).
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 #include <tenon/graph/graph.hpp>
+#include <tenon/graph/placed.hpp>
+#include <tenon/model/kinds.hpp>
 #include <tenon/model/llama.hpp>
+#include <tenon/model/qwen3_moe.hpp>
+#include <utility>
+#include <vector>
 
 using namespace tenon;
 
@@ -218,7 +224,62 @@ static_assert(by_types::view().stages.size() == 126 && by_text::view().stages.si
 static_assert(wide::plan() == "0-127@0,1,2,3,4,5,6,7:tensor");
 static_assert(wide::cost(weights::f32).kv_bytes_per_position(rank_index{3}) == 128 * 2 * 4 * 128);
 static_assert(wide::cost(weights::f32).joins(0) == 128 * 4 + 2);
+
+/// Qwen3-30B-A3B: 48 layers of 128 experts.
+struct qwen3_30b {
+    static constexpr auto config = model::qwen3_moe({.layers = 48, .hidden = 2048, .heads = 32, .kv_heads = 4, .head_dim = 128, .experts = 128, .experts_per_token = 8, .expert_width = 768, .vocab = 151936});
+};
+/// The experts of Kimi-K2, 384 in each of 60 layers, on a plain attention.
+struct kimi_k2 {
+    static constexpr auto config = model::with_experts(model::llama({.layers = 61, .hidden = 7168, .heads = 64, .head_dim = 128, .ffn = 18432, .vocab = 163840}),
+                                                       {.count = 384, .chosen = 8, .width = 2048, .shared_width = 2048}, [](int layer) { return layer > 0; });
+};
+/// As many layers of as many experts as a model can have.
+struct most_routed {
+    static constexpr auto config = model::with_experts(model::llama({.layers = most_layers, .hidden = 8192, .heads = 64, .vocab = 128256}),
+                                                       {.count = most_experts, .chosen = 8, .width = 2048}, [](int) { return true; });
+};
+
+/// Expert e on rank e mod `Ranks`: what no rule says, so a table does.
+template <int Ranks, int... Expert>
+constexpr placement::table<(Expert % Ranks)...> in_turn(std::integer_sequence<int, Expert...>) {
+    return {};
+}
+template <int Experts, int Ranks>
+using dealt_out = decltype(in_turn<Ranks>(std::make_integer_sequence<int, Experts>{}));
+
+template <class Model, class Shard>
+struct on_eight : graph<Model, stage<layers<0, Model::config.layers - 1>, device::cpu<0, 1, 2, 3, 4, 5, 6, 7>, Shard>> {};
+template <class G>
+constexpr std::int64_t bytes_of_last = G::cost(weights::bf16).weight_bytes(device_index{7});
+
+// Each eighth of Qwen3-30B: attention by heads, 16 experts of 3 x 768 x 2048, the router and the norms whole.
+constexpr std::int64_t of_qwen3 = 2 * 48 * (2LL * 4 * 128 * 2048 + 2LL * 128 * 2048 + 16LL * 3 * 768 * 2048) + 48 * 4 * (128LL * 2048 + 2 * 2048 + 2 * 128) +
+                                  (4 + 2) * 18992LL * 2048 + 4 * 2048;
+static_assert(bytes_of_last<on_eight<qwen3_30b, shard::by_default>> == of_qwen3);
+static_assert(bytes_of_last<on_eight<qwen3_30b, shard::both<shard::tensor<>, shard::expert<dealt_out<128, 8>>>>> == of_qwen3);
+static_assert(bytes_of_last<on_eight<qwen3_30b, shard::expert<placement::exact>>> == 2LL * 48 * 16 * 3 * 768 * 2048);
+static_assert(bytes_of_last<on_eight<qwen3_30b, shard::expert<placement::at_load>>> == 2LL * 48 * (128 - 7) * 3 * 768 * 2048);
+static_assert(bytes_of_last<on_eight<qwen3_30b, shard::expert_width<join::reduce>>> == 2LL * 48 * 128 * 3 * 96 * 2048);
+static_assert(bytes_of_last<on_eight<kimi_k2, shard::expert<dealt_out<384, 8>>>> == 2LL * 60 * 48 * 3 * 2048 * 7168);
+static_assert(bytes_of_last<on_eight<most_routed, shard::expert<dealt_out<most_experts, 8>>>> == 2LL * 256 * 128 * 3 * 2048 * 8192);
+static_assert(bytes_of_last<on_eight<most_routed, shard::expert_width<>>> == 2LL * 256 * 1024 * 3 * 256 * 8192);
+struct most_whole : graph<most_routed, stage<layers<0, 255>>> {};
+static_assert(most_whole::cost(weights::bf16).flops_per_token(rank_index{0}) > 2LL * 256 * 8 * 3 * 2048 * 8192);
+// A pipeline of a stage for every layer.
+struct deep_pipeline : pipelined<qwen3_30b, 48> {};
+static_assert(deep_pipeline::cost(weights::bf16).weight_bytes(device_index{24}) == 2 * (36LL * 2 * 128 * 2048 + 128LL * 3 * 768 * 2048) + 4 * (128LL * 2048 + 2 * 2048 + 2 * 128));
 }  // namespace
+
+TEST_CASE("the largest map is placed, and costs what it says") {
+    static std::vector<int> layers, owners;
+    for (int layer = 0; layer < most_layers; ++layer) {
+        layers.push_back(layer);
+        for (int e = 0; e < most_experts; ++e) owners.push_back(e < 8 ? e : (e * 7 + layer) % 7);
+    }
+    placed_graph const placed(on_eight<most_routed, shard::expert<placement::at_load>>::view(), {8, 0, most_experts, layers, owners});
+    CHECK(cost_view(placed.view(), weights::bf16, dtype::f32).weight_bytes(device_index{7}) == 2LL * 256 * 3 * 2048 * 8192);
+}
 
 TEST_CASE("the largest graphs have the same constants at run time") {
     CHECK(by_types::ir().nodes.size() == by_text::ir().nodes.size());

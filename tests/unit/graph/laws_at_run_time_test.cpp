@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 #include <tenon/graph/graph.hpp>
+#include <tenon/graph/placed.hpp>
 #include <tenon/graph/plan_value.hpp>
+#include <tenon/model/kinds.hpp>
 #include <tenon/model/llama.hpp>
+#include <tenon/model/mixtral.hpp>
 #include <array>
 #include <functional>
 #include <string>
@@ -51,6 +54,23 @@ constexpr remedies would_do_(Int... v) {
 
 constexpr model_config thirty_heads = tiny_but([](auto& s) { s.hidden = 480; s.heads = 30; s.kv_heads = 6; });
 constexpr model_config twelve_heads = tiny_but([](auto& s) { s.hidden = 192; s.heads = 12; s.kv_heads = 6; });
+/// Eight experts in every layer, two of them of a token.
+constexpr model::mixtral_shape mixture_shape{.layers = 4, .hidden = 64, .heads = 4, .kv_heads = 2, .experts = 8, .experts_per_token = 2, .expert_width = 96, .vocab = 101};
+constexpr model_config mixture = model::mixtral(mixture_shape);
+template <class Change>
+constexpr model_config mixture_but(Change change) {
+    model::mixtral_shape s = mixture_shape;
+    change(s);
+    return model::mixtral(s);
+}
+/// Tiny with these experts, as wide as its FFN, in all layers but the first.
+constexpr model_config routed(routed_experts experts) {
+    experts.width = 96;
+    return model::with_experts(tiny, experts, {1, 2, 3});
+}
+constexpr model_config few_experts = mixture_but([](auto& s) { s.experts = 3; s.expert_width = 3; });
+constexpr model_config narrow_shared = model::with_experts(tiny, {.count = 8, .chosen = 2, .width = 96, .shared_width = 3}, {2, 3});
+
 constexpr model_config six_heads = tiny_but([](auto& s) { s.hidden = 96; s.heads = 6; s.kv_heads = 6; s.ffn = 256; });
 
 // What a plan and a config can break. Built in a function: clang 14 takes long over a constant of thirty configs.
@@ -82,6 +102,26 @@ std::vector<refused> refused_plans() {
         {tiny_but([](auto& s) { s.hidden = 2; s.head_dim = 2; }), "0@0;1@0,1,2,3;2-3@1", broken(law::every_rank_has_work, 1, {q::hidden, 2}, {q::ranks, 4}, would_do_(1, 2))},
         {tiny_but([](auto& s) { s.vocab = 3; }), "0-1@0,1,2,3;2-3@0", broken(law::every_rank_has_work, 0, {q::vocab, 3}, {q::ranks, 4}, would_do_(1, 2))},
         {six_heads, "0-3@0,1,2:tensor.reduce", or_gather(broken(law::reduce_divides_segments, 0, {q::segments, 2}, {q::ranks, 3}, would_do_(1, 2)))},
+        {mixture_but([](auto& s) { s.experts_per_token = 9; }), "all@0", broken(law::chosen_experts_exist, 0, {q::experts, 8}, {q::chosen_experts, 9}, only(8))},
+        {mixture_but([](auto& s) { s.experts_per_token = 0; }), "all@0", broken(law::chosen_experts_exist, 0, {q::experts, 8}, {q::chosen_experts, 0}, only(1))},
+        {mixture_but([](auto& s) { s.experts = 1025; }), "all@0", broken(law::shape_fits, 0, {q::experts, 1025}, {q::limit, 1024}, only(1024))},
+        {mixture_but([](auto& s) { s.experts = 1000; s.expert_width = 16778; }), "all@0", broken(law::shape_fits, 0, {q::experts, 1000}, {q::expert_width, 16778}, only(16777))},
+        {mixture_but([](auto& s) { s.expert_width = 0; }), "all@0", broken(law::shape_is_positive, 0, {q::extent, 0}, {q::limit, 1})},
+        {routed({.count = -1, .chosen = 2}), "all@0", broken(law::shape_is_positive, 0, {q::extent, 0}, {q::limit, 1})},
+        {routed({.count = 8, .chosen = 2, .shared_width = -1}), "all@0", broken(law::shape_is_positive, 0, {q::extent, -1}, {q::limit, 0})},
+        {routed({.count = 8, .chosen = 2, .groups = 3}), "all@0", broken(law::expert_groups_divide, 0, {q::experts, 8}, {q::groups, 3}, would_do_(1, 2, 4))},
+        {routed({.count = 8, .chosen = 2, .groups = 4, .chosen_groups = 5}), "all@0", broken(law::chosen_groups_exist, 0, {q::groups, 4}, {q::chosen_groups, 5}, only(4))},
+        {routed({.count = 8, .chosen = 5, .groups = 4, .chosen_groups = 0}), "all@0", broken(law::chosen_groups_exist, 0, {q::groups, 4}, {q::chosen_groups, 0}, only(3))},
+        {routed({.count = 16, .chosen = 8, .groups = 8, .chosen_groups = 3}), "all@0", broken(law::chosen_groups_hold_enough, 0, {q::experts, 6}, {q::chosen_experts, 8}, only(6))},
+        {routed({.count = 16, .chosen = 17, .groups = 8, .chosen_groups = 3}), "all@0", broken(law::chosen_experts_exist, 0, {q::experts, 16}, {q::chosen_experts, 17}, only(6))},
+        {routed({.count = 8, .chosen = 2, .groups = 8, .chosen_groups = 4}), "all@0", broken(law::expert_group_has_two, 0, {q::experts, 8}, {q::groups, 8}, only(4))},
+        {mixture, "0@0;1-3@0,1,2:expert.exact", broken(law::experts_divide_over_ranks, 1, {q::experts, 8}, {q::ranks, 3}, would_do_(1, 2, 4, 8))},
+        {mixture, "all@0,1,2,3,4,5,6,7,8:expert", broken(law::every_rank_has_work, 0, {q::experts, 8}, {q::ranks, 9}, would_do_(1, 2, 3, 4, 5, 6, 7, 8))},
+        {few_experts, "all@0,1,2,3", broken(law::every_rank_has_work, 0, {q::experts, 3}, {q::ranks, 4}, would_do_(1, 2))},
+        {few_experts, "all@0,1,2,3:expert_width", broken(law::every_rank_has_work, 0, {q::expert_width, 3}, {q::ranks, 4}, would_do_(1, 2, 3))},
+        {narrow_shared, "0-1@0,1,2,3:tensor;2-3@0,1,2,3:tensor", broken(law::every_rank_has_work, 1, {q::shared_width, 3}, {q::ranks, 4}, would_do_(1, 2))},
+        {narrow_shared, "0-1@0,1:expert;2-3@0", broken(law::rule_cuts_something, 0, {q::experts, 0}, {q::ranks, 2})},
+        {mixture, "all@0,1:expert_width.reduce", or_gather(broken(law::reduce_divides_segments, 0, {q::segments, 1}, {q::ranks, 2}, only(1)))},
         {tiny, "", at_character(law::plan_is_not_empty, 0, 0)},
         {tiny, "0-3@0;", at_character(law::plan_part_is_not_empty, 1, 6)},
         {tiny, ";0-3@0", at_character(law::plan_part_is_not_empty, 0, 0)},
@@ -98,6 +138,8 @@ std::vector<refused> refused_plans() {
         {tiny, "0-3@0,1:expert+expert_width.reduce", at_character(law::plan_rules_agree, 0, 15)},
         {tiny, "0-3@0,1:tensor.scatter", at_character(law::plan_join_is_known, 0, 15)},
         {tiny, "0-3@0,1:none.gather", at_character(law::plan_join_is_known, 0, 13)},
+        {mixture, "0-3@0,1:expert.even", at_character(law::plan_join_is_known, 0, 15)},
+        {mixture, "0-3@0,1:expert_width.exact", at_character(law::plan_join_is_known, 0, 21)},
         {tiny, "all@0,1;3@0,1", at_character(law::plan_part_ends, 0, 7)},
         {tiny, "0-2@0;2-3@1", broken(law::plan_layer_is_named_once, 1, {q::next_layer, 3}, {q::first_layer, 2})},
         {tiny, "0@0;3@1", broken(law::plan_layers_are_all_named, 1, {q::layers, 4}, {q::layer, 1})},
@@ -108,6 +150,7 @@ std::vector<refused> refused_plans() {
 struct refused_stages {
     std::vector<stage_traits> stages{};
     violation expected{};
+    model_config config = tiny;
 };
 constexpr std::array<device_id, 9> devices{{{device_kind::cpu, 0}, {device_kind::cpu, 1}, {device_kind::cpu, 2}, {device_kind::cpu, 3}, {device_kind::cpu, 4},
                                             {device_kind::cpu, 5}, {device_kind::cpu, 6}, {device_kind::cpu, -1}, {device_kind::cuda, 7}}};
@@ -118,7 +161,21 @@ std::vector<refused_stages> refused_lists() {
     stage_traits const early{.first_layer = 0, .last_layer = 1, .devices = on(0, 1)}, late{.first_layer = 2, .last_layer = 3, .devices = on(0, 1)};
     auto const late_but = [&late](auto change) { stage_traits s = late; change(s); return s; };
     auto const whole_but = [](auto change) { stage_traits s{.first_layer = 0, .last_layer = 3, .devices = on(0, 1)}; change(s); return s; };
+    static constexpr std::array short_table{0, 0, 1, 1, 2, 2, 0};
+    static constexpr std::array fourth_rank{0, 1, 2, 0, 1, 2, 0, 3}, below_zero{0, 1, 0, 1, 0, 1, 0, -1}, idle_rank{0, 0, 0, 0, 2, 2, 2, 2};
+    static constexpr std::array by_layer{0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0};  // of two layers; the second leaves rank 1 idle
+    auto const placed = [](std::span<int const> owners, int first, std::size_t ranks) {
+        return stage_traits{.first_layer = first, .last_layer = 3, .devices = on(0, ranks), .cuts = {.expert = true}, .owners = owners};
+    };
+    static constexpr model_config eight_and_four = model::with_experts(mixture, {.count = 4, .chosen = 1, .width = 96}, {3});
     return {
+        {{placed(short_table, 0, 3)}, broken(law::placement_names_every_expert, 0, {q::experts, 8}, {q::owners, 7}, only(8)), mixture},
+        {{early, placed(by_layer, 2, 2)}, broken(law::every_rank_has_work, 1, {q::owner, 1}, {q::experts, 0}), mixture},
+        {{early, placed(fourth_rank, 2, 3)}, broken(law::placement_rank_exists, 1, {q::owner, 3}, {q::ranks, 3}, only(4)), mixture},
+        {{placed(below_zero, 0, 2)}, broken(law::placement_rank_exists, 0, {q::owner, -1}, {q::ranks, 2}), mixture},
+        {{placed(idle_rank, 0, 3)}, broken(law::every_rank_has_work, 0, {q::owner, 1}, {q::experts, 0}), mixture},
+        // Two counts of experts: no one list of owners is for both, and a list of eight is not four for each of two layers.
+        {{early, placed(std::span(by_layer).first(8), 2, 2)}, broken(law::placement_names_every_expert, 1, {q::experts, 4}, {q::owners, 8}), eight_and_four},
         {{}, broken(law::graph_has_stages, 0, {q::layers, 4}, {q::stages, 0}, only(1))},
         {{whole_but([](auto& s) { s.first_layer = -1; })}, broken(law::layers_within_model, 0, {q::layers, 4}, {q::first_layer, -1}, only(0))},
         {{early, late_but([](auto& s) { s.first_layer = 3; })}, broken(law::layers_follow_on, 1, {q::next_layer, 2}, {q::first_layer, 3}, only(2))},
@@ -162,6 +219,47 @@ std::vector<refused_builder> refused_builders() {
     };
 }
 
+// What a placement map and the stages that wait for it can break.
+struct refused_map {
+    std::string_view plan{};
+    placement_view map{};
+    violation expected{};
+};
+constexpr std::array map_layers{0, 1, 2, 3};
+constexpr std::array<int, 32> map_owners{0, 0, 0, 0, 1, 1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1};
+constexpr std::array<int, 32> idle_owners{0, 0, 0, 0, 1, 1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1};
+constexpr std::array<int, 32> foreign_owners{0, 0, 0, 0, 1, 1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 2, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1};
+constexpr std::array layer_twice{0, 1, 1, 2};
+
+std::vector<refused_map> refused_maps() {
+    std::span<int const> const all = map_layers, owners = map_owners;
+    auto const late = [&](int ranks, int entry, int experts) {
+        return placement_view{ranks, entry, experts, all.subspan(1), owners.subspan(8, 3 * static_cast<std::size_t>(experts))};
+    };
+    constexpr std::string_view split = "0@0;1-3@0,1:expert";
+    return {
+        {"0@0;1-3@0,1:tensor", late(2, 0, 8), broken(law::placement_is_awaited, 0, {q::stages, 2}, {q::ranks, 2})},
+        {"0@0;1-3@0,1:expert.exact", late(2, 0, 8), broken(law::placement_is_awaited, 0, {q::stages, 2}, {q::ranks, 2})},
+        {split, late(3, 0, 8), broken(law::placement_ranks_are_the_stages, 1, {q::ranks, 2}, {q::ranks, 3}, only(2))},
+        {"0@0,1:expert;1-3@0,1,2:expert", late(3, 0, 8), broken(law::placement_ranks_are_the_stages, 0, {q::ranks, 2}, {q::ranks, 3})},
+        {split, late(2, 1, 8), broken(law::placement_entry_is_the_root, 0, {q::ranks, 2}, {q::entry_rank, 1}, only(0))},
+        {split, late(2, 0, 6), broken(law::placement_experts_are_the_models, 1, {q::experts, 8}, {q::experts, 6}, only(8))},
+        {split, {2, 0, 8, all.subspan(1, 2), owners.subspan(8, 16)}, broken(law::placement_covers_the_layers, 1, {q::layers, 4}, {q::layer, 3})},
+        {split, {2, 0, 8, all, owners}, broken(law::placement_covers_the_layers, 0, {q::layers, 4}, {q::layer, 0})},
+        {"0-2@0,1:expert;3@0", {2, 0, 8, layer_twice, owners}, broken(law::placement_covers_the_layers, 0, {q::layers, 4}, {q::layer, 1})},
+        {split, {2, 0, 8, all.subspan(1), owners.subspan(8, 23)}, broken(law::placement_names_every_expert, 0, {q::experts, 24}, {q::owners, 23}, only(24))},
+        {"all@0,1:expert", {2, 0, 8, all, foreign_owners}, broken(law::placement_rank_exists, 0, {q::owner, 2}, {q::ranks, 2})},
+        {"all@0,1", {2, 0, 8, all, idle_owners}, broken(law::every_rank_has_work, 0, {q::owner, 0}, {q::experts, 0})},
+    };
+}
+
+struct mixture_model {
+    static constexpr model_config config = mixture;
+};
+struct awaiting : graph<mixture_model, stage<layers<0, 0>>, stage<layers<1, 3>, device::cpu<0, 1>, shard::expert<placement::at_load>>> {};
+constexpr violation no_map = broken(law::placement_is_given, 1, {q::ranks, 2}, {});
+static_assert(validate_placement(mixture, awaiting::view().stages) == no_map);
+
 void check_refused(violation const& expected, std::function<void()> const& act) {
     std::string const wanted = explain(expected);
     CAPTURE(wanted);
@@ -184,7 +282,28 @@ TEST_CASE("a plan that breaks a law is refused at run time with the name and num
 }
 
 TEST_CASE("stages that break a law are refused by validate, whoever made them") {
-    for (refused_stages const& r : refused_lists()) check_refused(r.expected, [&r] { tenon::detail::require(validate(tiny, r.stages)); });
+    for (refused_stages const& r : refused_lists()) check_refused(r.expected, [&r] { tenon::detail::require(validate(r.config, r.stages)); });
+}
+
+TEST_CASE("a placement map that does not fit its graph is refused, and a graph that waits for one without it") {
+    for (refused_map const& r : refused_maps()) {
+        CAPTURE(r.plan);
+        dynamic_graph const g(mixture, plan::parse(r.plan));
+        check_refused(r.expected, [&] { placed_graph const placed(g.view(), r.map); });
+    }
+    check_refused(no_map, [] { placed_graph const placed(awaiting::view()); });
+}
+
+TEST_CASE("a placement map that fits puts every expert where its row says, and a graph that needs none does without") {
+    dynamic_graph const g(mixture, plan::parse("0@0;1-3@0,1"));
+    placed_graph const placed(g.view(), {2, 0, 8, std::span(map_layers).subspan(1), std::span(map_owners).subspan(8)});
+    stage_traits const& stage = placed.view().stages[1];
+    for (int layer = 1; layer < 4; ++layer)
+        for (int e = 0; e < 8; ++e) CHECK(owner_of(stage, layer - 1, e, 8) == map_owners[static_cast<std::size_t>(8 * layer + e)]);
+    placed_graph const evenly(g.view());
+    for (int e = 0; e < 8; ++e) CHECK(owner_of(evenly.view().stages[1], 0, e, 8) == e / 4);
+    placed_graph const met(awaiting::view(), {2, 0, 8, std::span(map_layers).subspan(1), std::span(map_owners).subspan(8)});
+    CHECK(met.view().stages[1].owners.size() == 24);
 }
 
 TEST_CASE("a builder of plans refuses what no graph could be made of") {
@@ -197,6 +316,8 @@ TEST_CASE("the tables of refusals leave no law out") {
     for (refused const& r : refused_plans()) mark(r.expected);
     for (refused_stages const& r : refused_lists()) mark(r.expected);
     for (refused_builder const& r : refused_builders()) mark(r.expected);
+    for (refused_map const& r : refused_maps()) mark(r.expected);
+    mark(no_map);
     for (std::size_t i = 1; i < broken_once.size(); ++i) {
         CAPTURE(law_table[i].name);
         CHECK(broken_once[i]);

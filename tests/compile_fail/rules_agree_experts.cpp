@@ -1,0 +1,15 @@
+// Whole experts and the width of every expert, where experts are routed.
+// SPDX-License-Identifier: Apache-2.0
+// expect: broken_law<tenon::(v0::)?law::rules_agree, tenon::(v0::)?at_stage<0>, tenon::(v0::)?has<tenon::(v0::)?quantity::layers, 4>, tenon::(v0::)?has<tenon::(v0::)?quantity::ranks, 2>, tenon::(v0::)?would_do<> ?>
+#include <tenon/graph/graph.hpp>
+#include <tenon/model/mixtral.hpp>
+
+using namespace tenon;
+
+struct mixture { static constexpr auto config = model::mixtral({.layers = 4, .hidden = 64, .heads = 4, .kv_heads = 2, .experts = 8, .experts_per_token = 2, .expert_width = 96, .vocab = 101}); };
+
+#ifdef REPAIRED
+struct split : graph<mixture, stage<layers<0, 3>, device::cpu<0, 1>, shard::both<shard::tensor<>, shard::expert_width<>>>> {};
+#else
+struct split : graph<mixture, stage<layers<0, 3>, device::cpu<0, 1>, shard::both<shard::expert<>, shard::expert_width<>>>> {};
+#endif

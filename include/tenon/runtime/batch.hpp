@@ -14,6 +14,7 @@ namespace tenon::inline v0::detail {
 /// New tokens of one sequence inside a batch.
 struct batch_part {
     std::span<sequence_cache> caches{};  ///< of the sequence, one a rank of the graph
+    std::int64_t number = 0;             ///< of the sequence, among those that its model has made
     int first_row = 0, rows = 0;
     std::int64_t first_position = 0;
 };

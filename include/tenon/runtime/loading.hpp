@@ -16,8 +16,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace tenon::inline v0::detail {
@@ -63,44 +65,80 @@ void require_formats(graph_view graph, checkpoint::tensor_source const& source, 
     }
 }
 
-/// Writes a slice into its tensor; `first_row` is where its role begins there.
-inline void put_back(parameter& p, held_tensor const& h, std::int64_t first_row, device::backend const& ops) {
-    std::int64_t elements = 1;
-    for (std::int64_t const extent : p.shape) elements *= extent;
-    int const size = bytes_of(h.type);
-    p.type = h.type;
-    p.data.resize(static_cast<std::size_t>(elements * size));
-    std::int64_t const columns = h.matrix.data != nullptr ? p.shape.back() : 1;
-    std::byte* const to = p.data.data() + ((first_row + h.rows.begin) * columns + h.columns.begin) * size;
-    if (h.matrix.data != nullptr)
-        ops.unpack(to, static_cast<std::ptrdiff_t>(columns * size), h.matrix, 0, h.matrix.rows);
-    else
-        std::memcpy(to, h.vector, static_cast<std::size_t>(h.rows.size()) * sizeof(float));
+/// One slice that a rank holds, row-major in the elements that it is held in.
+struct held_piece {
+    role what = role::none;
+    int layer = 0, expert = 0;
+    share rows{}, columns{};
+    dtype type = dtype::f32;
+    std::span<std::byte const> data{};
+};
+
+/// Told of every slice that ranks hold, one by one; the bytes are gone after the call.
+struct piece_visitor {
+    virtual void piece(held_piece const& p) = 0;
+
+protected:
+    ~piece_visitor() = default;
+};
+
+/// Tells of everything that a rank holds. `room` is reused.
+template <class Rank>
+void visit_pieces(Rank const& rank, piece_visitor& visitor, std::vector<std::byte>& room) {
+    for (held_tensor const& h : rank.weights().held()) {
+        auto const stride = static_cast<std::ptrdiff_t>(h.columns.size()) * bytes_of(h.type);
+        room.resize(static_cast<std::size_t>(stride * h.rows.size()));
+        if (h.matrix.data != nullptr)
+            rank.ops().unpack(room.data(), stride, h.matrix, 0, h.matrix.rows);
+        else
+            std::memcpy(room.data(), h.vector, room.size());
+        visitor.piece({h.of->what, h.layer, h.expert, h.rows, h.columns, h.type, room});
+    }
 }
 
-/// Every tensor of a model under its checkpoint name, gathered from the ranks.
-template <class Ranks>
-std::vector<parameter> gather_parameters(model_config const& config, checkpoint::expert_layout layout, Ranks const& ranks) {
-    struct piece {
-        held_tensor const* slice = nullptr;
-        device::backend const* on = nullptr;
-        auto key() const { return std::tuple(slice->layer, slice->of->what, slice->expert); }
-    };
-    deferred<Ranks, std::vector<piece>> pieces;
-    for (auto const& r : ranks)
-        for (held_tensor const& h : r->weights().held()) pieces.push_back({&h, &r->ops()});
-    std::sort(pieces.begin(), pieces.end(), [](piece const& a, piece const& b) { return a.key() < b.key(); });
-    deferred<Ranks, std::vector<parameter>> all;
-    for (checkpoint::wanted_tensor const& w : checkpoint::inventory_of(config, layout)) {
-        deferred<Ranks, parameter> p{w.name, dtype::f32, w.shape, {}};
-        for (checkpoint::tensor_part const& part : w.parts) {
-            std::tuple const key(w.layer, part.what, part.expert);
-            auto at = std::lower_bound(pieces.begin(), pieces.end(), key, [](piece const& a, auto const& k) { return a.key() < k; });
-            for (; at != pieces.end() && at->key() == key; ++at) put_back(p, *at->slice, part.first_row, *at->on);
+template <class = void>
+class basic_parameter_gatherer;
+using parameter_gatherer = basic_parameter_gatherer<>;  // lazy: instantiated by who uses it
+
+/// Every tensor of a model under its checkpoint name, put together from slices that come in any order.
+template <class Lazy>
+class basic_parameter_gatherer final : public piece_visitor {
+public:
+    basic_parameter_gatherer(model_config const& config, checkpoint::expert_layout layout) {
+        for (checkpoint::wanted_tensor const& w : checkpoint::inventory_of(config, layout)) {
+            for (checkpoint::tensor_part const& part : w.parts)
+                places_.push_back({std::tuple(w.layer, part.what, part.expert), all_.size(), part.first_row});
+            all_.push_back({w.name, dtype::f32, w.shape, {}});
         }
-        all.push_back(std::move(p));
+        std::sort(places_.begin(), places_.end(), [](place const& a, place const& b) { return a.key < b.key; });
     }
-    return all;
-}
+
+    void piece(held_piece const& p) override {
+        std::tuple const key(p.layer, p.what, p.expert);
+        auto const at = std::lower_bound(places_.begin(), places_.end(), key, [](place const& a, auto const& k) { return a.key < k; });
+        if (at == places_.end() || at->key != key) return;  // a tied head away from the table is the table's
+        parameter& whole = all_[at->tensor];
+        std::int64_t elements = 1;
+        for (std::int64_t const extent : whole.shape) elements *= extent;
+        std::int64_t const size = bytes_of(p.type), columns = whole.shape.size() > 1 ? whole.shape.back() : 1;
+        whole.type = p.type;
+        whole.data.resize(static_cast<std::size_t>(elements * size));
+        auto const bytes = static_cast<std::size_t>(p.columns.size() * size);
+        for (std::int64_t r = 0; r < p.rows.size(); ++r)
+            std::memcpy(whole.data.data() + ((at->first_row + p.rows.begin + r) * columns + p.columns.begin) * size, p.data.data() + static_cast<std::size_t>(r) * bytes,
+                        bytes);
+    }
+
+    std::vector<parameter> take() { return std::move(all_); }
+
+private:
+    struct place {
+        std::tuple<int, role, int> key;  ///< layer, role, expert
+        std::size_t tensor = 0;
+        std::int64_t first_row = 0;
+    };
+    deferred<Lazy, std::vector<place>> places_;
+    deferred<Lazy, std::vector<parameter>> all_;
+};
 
 }  // namespace tenon::inline v0::detail

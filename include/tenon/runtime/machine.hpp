@@ -73,7 +73,7 @@ public:
         }
         return -1;
     }
-    rank_program& root_of(std::size_t stage) { return *stages_[stage].members[0]; }
+    rank_program& root_of(std::size_t stage) const { return *stages_[stage].members[0]; }
     device::backend const& tail_ops() const { return stages_.back().members[0]->ops(); }
 
     /// Loads what a worker's ranks own; -1: every rank.

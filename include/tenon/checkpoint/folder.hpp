@@ -172,6 +172,17 @@ public:
     std::span<std::string const> file_names() const noexcept { return file_names_; }  ///< the files that are read, sorted
     std::span<safetensors_file const> files() const noexcept { return files_; }       ///< in that order
 
+    /// Refuses with `checkpoint_stays_as_it_was` where a file has been written to since it was mapped.
+    void require_unchanged() const {
+        for (safetensors_file const& f : files_)
+            if (f.file().is_written_over())
+                refuse("checkpoint_stays_as_it_was", f.path() + " has been written to since it was loaded; a new file in its place would do");
+    }
+    /// Gives back the memory of what has been read of the files.
+    void forget() const noexcept {
+        for (safetensors_file const& f : files_) f.file().forget();
+    }
+
     /// The text of config.json. Refuses with `file_opens`.
     std::string config_text() const { return std::string(mapped_file(directory_ + "/config.json").text()); }
 

@@ -40,6 +40,7 @@ public:
         if (!S_ISREG(facts.st_mode)) fail(file, S_ISDIR(facts.st_mode) ? "is a directory" : "is not a regular file");
         if (facts.st_size < 0 || static_cast<std::uintmax_t>(facts.st_size) > SIZE_MAX) fail(file, "does not fit the address space");
         size_ = static_cast<std::size_t>(facts.st_size);
+        seen_ = version_of(facts);
         if (size_ != 0) {
             void* const where = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
             if (where == MAP_FAILED) fail(file, std::strerror(errno));
@@ -49,12 +50,13 @@ public:
     }
 
     mapped_file(mapped_file&& other) noexcept
-        : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+        : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)), seen_(other.seen_) {}
 
     mapped_file& operator=(mapped_file&& other) noexcept {
         std::swap(path_, other.path_);
         std::swap(data_, other.data_);
         std::swap(size_, other.size_);
+        std::swap(seen_, other.seen_);
         return *this;
     }
 
@@ -74,7 +76,29 @@ public:
 
     std::string const& path() const noexcept { return path_; }
 
+    /// Whether somebody has written to the file since it was mapped. Not where another has taken its place, or none: the map keeps it.
+    bool is_written_over() const noexcept {
+        struct ::stat facts {};
+        if (::stat(path_.c_str(), &facts) != 0) return false;
+        version const now = version_of(facts);
+        return now.device == seen_.device && now.file == seen_.file && now != seen_;
+    }
+
+    /// Gives back the memory of what has been read; it is read again when it is touched.
+    void forget() const noexcept {
+        if (data_ != nullptr) ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);
+    }
+
 private:
+    struct version {
+        std::uintmax_t device = 0, file = 0;
+        std::intmax_t bytes = 0, second = 0, nanosecond = 0;  ///< when it was last written
+        bool operator==(version const&) const = default;
+    };
+    static version version_of(struct ::stat const& s) {
+        return {static_cast<std::uintmax_t>(s.st_dev), static_cast<std::uintmax_t>(s.st_ino), static_cast<std::intmax_t>(s.st_size),
+                static_cast<std::intmax_t>(s.st_mtim.tv_sec), static_cast<std::intmax_t>(s.st_mtim.tv_nsec)};
+    }
     [[noreturn]] void fail(int file, char const* why) const {
         std::string const words = why;  // close may change what strerror points at
         ::close(file);
@@ -84,6 +108,7 @@ private:
     std::string path_;
     std::byte const* data_ = nullptr;
     std::size_t size_ = 0;
+    version seen_{};
 };
 
 }  // namespace tenon::inline v0::checkpoint

@@ -266,6 +266,7 @@ public:
     explicit basic_safetensors_file(mapped_file file) : file_(std::move(file)), tensors_(read_safetensors(file_.bytes(), file_.path())) {}
     explicit basic_safetensors_file(std::string path) : basic_safetensors_file(mapped_file(std::move(path))) {}
 
+    mapped_file const& file() const noexcept { return file_; }
     std::string const& path() const noexcept { return file_.path(); }
     std::span<tensor_view const> tensors() const noexcept { return tensors_; }  ///< sorted by name
     tensor_view const* find(std::string_view name) const noexcept { return checkpoint::find(tensors_, name); }

@@ -63,4 +63,21 @@ inline void store_kv(float* keys, float* values, std::ptrdiff_t kv_head_stride, 
         }
 }
 
+/// The inverse: reads the keys and values of `rows` positions back.
+inline void load_kv(float* k, float* v, std::ptrdiff_t stride, float const* keys, float const* values, std::ptrdiff_t kv_head_stride,
+                    int kv_heads, int head_dim, std::int64_t position0, int rows) {
+    std::ptrdiff_t const width = head_dim;
+    for (std::ptrdiff_t h = 0; h < kv_heads; ++h)
+        for (std::ptrdiff_t t = 0; t < rows;) {
+            std::ptrdiff_t const block = (position0 + t) / kv_block, slot = (position0 + t) % kv_block;
+            std::ptrdiff_t const n = rows - t < kv_block - slot ? rows - t : kv_block - slot;
+            std::ptrdiff_t const base = h * kv_head_stride + block * kv_block * width, to = t * stride + h * width;
+            for (std::ptrdiff_t d = 0; d < width; ++d)
+                for (std::ptrdiff_t i = 0; i < n; ++i) k[to + i * stride + d] = keys[base + d * kv_block + slot + i];
+            for (std::ptrdiff_t i = 0; i < n; ++i)
+                for (std::ptrdiff_t d = 0; d < width; ++d) v[to + i * stride + d] = values[base + (slot + i) * width + d];
+            t += n;
+        }
+}
+
 }  // namespace tenon::inline v0::kernel

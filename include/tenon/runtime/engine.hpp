@@ -46,6 +46,18 @@ protected:
     ~rank_starter() = default;
 };
 
+/// Calls `load` with what starts the ranks of a runtime, or nullptr where they are in this process.
+template <class Devices, class Runtime, class Load>
+auto with_starter(Runtime const& runtime, Load load) {
+    if constexpr (runtime::elsewhere<Runtime, Devices>) {
+        typename Runtime::template starter<Devices> const elsewhere(runtime);
+        return load(&elsewhere);
+    } else {
+        static_cast<void>(runtime);
+        return load(nullptr);
+    }
+}
+
 // A template with nothing to choose: a program that includes this without loading a model does not pay for instantiating it.
 template <class Lazy>
 class basic_engine {

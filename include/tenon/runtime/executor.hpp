@@ -42,6 +42,10 @@ public:
     virtual std::vector<sequence_cache> new_caches() const = 0;
     /// Room for `positions` in every cache of a sequence.
     virtual void reserve(sequence& s, std::int64_t positions) = 0;
+    /// A layer of the model out of a sequence's caches: keys and values (T, K, D) of all its KV heads, T being the sequence's length.
+    virtual void read_layer(sequence& s, int layer, float* keys, float* values) = 0;
+    /// The inverse, into caches with room for as many.
+    virtual void write_layer(sequence& s, int layer, float const* keys, float const* values) = 0;
 
     /// Runs a batch whose parts and tokens are filled; makes room in the caches of its sequences.
     virtual void forward(batch& b) = 0;
@@ -105,6 +109,12 @@ public:
     }
     void reserve(sequence& s, std::int64_t positions) override {
         for (sequence_cache& c : s.caches) c.reserve(positions);
+    }
+    void read_layer(sequence& s, int layer, float* keys, float* values) override {
+        machine_.read_layer(s.caches, layer, s.length, keys, values);
+    }
+    void write_layer(sequence& s, int layer, float const* keys, float const* values) override {
+        machine_.write_layer(s.caches, layer, s.length, keys, values);
     }
 
     void forward(batch& b) override {

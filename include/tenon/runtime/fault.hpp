@@ -23,4 +23,20 @@ enum class fault : std::uint8_t {
     swapped_widths,         ///< a rank cuts a shared expert where a routed one is cut, and the other way round
 };
 
+/// What a worker process does wrong on purpose, and when. For tests only.
+enum class worker_fault_kind : std::uint8_t {
+    none,
+    throws,   ///< an exception in a layer
+    exits,    ///< the process exits with status 3
+    killed,   ///< SIGKILL
+    stops,    ///< SIGSTOP: it is there and does nothing
+    garbage,  ///< it answers what no worker answers
+    slow,     ///< it sleeps 20 ms at every step
+};
+struct worker_fault {
+    worker_fault_kind kind = worker_fault_kind::none;
+    int worker = -1;         ///< which; -1: none
+    std::int64_t steps = 0;  ///< after so many steps of its life; 0: before it has built anything
+};
+
 }  // namespace tenon::inline v0::testing

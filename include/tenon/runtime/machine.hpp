@@ -97,6 +97,44 @@ public:
         logits_.reserve(b.wanted.size() * static_cast<std::size_t>(graph_.config->vocab), &shared);
     }
 
+    /// Copies the first `positions` of a layer of the model out of a sequence's caches, one a rank: keys and values (T, K, D) of all KV
+    /// heads. A worker's ranks give the heads that they hold, and leave the others as they are; -1: every rank.
+    void read_layer(std::span<sequence_cache> caches, int layer, std::int64_t positions, float* keys, float* values, int worker = -1) {
+        int next = 0;  // a head that several ranks hold is read from the first
+        each_holder(layer, worker, [&](rank_program const& r, int own_layer, share heads, grouped_attention const& a) {
+            if (heads.begin < next) return;
+            next = heads.end;
+            sequence_cache& c = caches[static_cast<std::size_t>(r.rank())];
+            std::ptrdiff_t const row = std::ptrdiff_t{a.kv_heads} * a.head_dim, first = std::ptrdiff_t{heads.begin} * a.head_dim;
+            kernel::load_kv(keys + first, values + first, row, c.keys(own_layer), c.values(own_layer), c.head_stride(own_layer), heads.size(),
+                            a.head_dim, 0, static_cast<int>(positions));
+        });
+    }
+    /// The inverse, into caches with room: every head to each rank that holds it.
+    void write_layer(std::span<sequence_cache> caches, int layer, std::int64_t positions, float const* keys, float const* values,
+                     int worker = -1) {
+        each_holder(layer, worker, [&](rank_program const& r, int own_layer, share heads, grouped_attention const& a) {
+            sequence_cache& c = caches[static_cast<std::size_t>(r.rank())];
+            std::ptrdiff_t const row = std::ptrdiff_t{a.kv_heads} * a.head_dim, first = std::ptrdiff_t{heads.begin} * a.head_dim;
+            kernel::store_kv(c.keys(own_layer), c.values(own_layer), c.head_stride(own_layer), heads.size(), a.head_dim, 0,
+                             static_cast<int>(positions), keys + first, values + first, row);
+        });
+    }
+
+    /// Calls `use` with every rank that holds KV heads of a layer of the model, and the layer's number in its stage.
+    template <class Use>
+    void each_holder(int layer, int worker, Use use) const {
+        for (std::size_t s = 0; s < stages_.size(); ++s) {
+            int const own_layer = layer - graph_.stages[s].first_layer;
+            if (own_layer < 0 || layer > graph_.stages[s].last_layer) continue;
+            for (std::size_t m = 0; m < stages_[s].members.size(); ++m) {
+                rank_program const& r = *stages_[s].members[m];
+                if (worker >= 0 && stages_[s].workers[m] != worker) continue;
+                if (share const heads = r.kv_heads(own_layer); heads.size() > 0) use(r, own_layer, heads, graph_.config->layer(layer).attention);
+            }
+        }
+    }
+
     /// (wanted rows, V), after a call.
     float const* logits() const { return logits_.data(); }
 
@@ -117,9 +155,9 @@ public:
     void serve(int worker, batch const& b, std::uint32_t call, meeting_place& place) {
         std::exception_ptr failure;
         auto const attempt = [&place, &failure](auto work) {
-            place.advance();
             if (place.failed()) return;
             try {
+                place.step();
                 work();
             } catch (...) {
                 failure = std::current_exception();

@@ -70,12 +70,19 @@ struct stage_words {
     alignas(64) shared_word finished{0};  ///< the last call that the stage's root has finished
 };
 
+/// Told of every step that a worker is about to take; may throw, which ends the call.
+struct step_observer {
+    virtual void step() = 0;
+
+protected:
+    ~step_observer() = default;
+};
+
 /// A view of the words of all stages, for one worker. Whoever shares them keeps them.
 class meeting_place {
 public:
-    /// `progress` is this worker's own; it moves at every step.
-    meeting_place(stage_words* stages, shared_word& failed, shared_word* progress, waiting how)
-        : stages_(stages), failed_(&failed), progress_(progress), how_(how) {}
+    meeting_place(stage_words* stages, shared_word& failed, step_observer* steps, waiting how)
+        : stages_(stages), failed_(&failed), steps_(steps), how_(how) {}
 
     /// Returns when all `ranks` of a stage have come.
     void meet(std::size_t stage, std::uint32_t ranks) noexcept {
@@ -102,14 +109,14 @@ public:
 
     bool failed() const noexcept { return failed_->load(std::memory_order_acquire) != 0; }
     void fail() noexcept { failed_->store(1, std::memory_order_release); }
-    void advance() noexcept {
-        if (progress_ != nullptr) progress_->fetch_add(1, std::memory_order_relaxed);
+    void step() {
+        if (steps_ != nullptr) steps_->step();
     }
 
 private:
     stage_words* stages_;
     shared_word* failed_;
-    shared_word* progress_;
+    step_observer* steps_;
     waiting how_;
 };
 

@@ -68,14 +68,17 @@ public:
         if (is_follower()) return {};
         return is_cut_ ? share_of(config_->vocab, member_, ranks_) : share{0, config_->vocab};
     }
+    /// The KV heads that it holds of a layer of its stage.
+    share kv_heads(int layer) const { return kv_share(kind(layer).attention); }
     basic_expert_program<Lazy>& experts() { return experts_; }
 
     device::backend const& ops() const { return *ops_; }
 
-    sequence_cache new_cache() const {
+    /// Without memory where it is `elsewhere`.
+    sequence_cache new_cache(bool elsewhere = false) const {
         std::vector<cache_shape> layers;
         for (int l = 0; l < stage_.layer_count(); ++l) layers.push_back({kv_heads_of(kind(l).attention), kind(l).attention.head_dim});
-        return sequence_cache(std::move(layers));
+        return sequence_cache(std::move(layers), elsewhere);
     }
 
     /// The steps of this rank's stage, the same for every member.
@@ -197,10 +200,11 @@ private:
     static int width_of(block_kind const& kind) { return kind.experts ? kind.experts.shared_width : kind.ffn.width; }
     int own_width(int width) const { return is_cut_ ? share_of(width, member_, ranks_).size() : width; }
     int heads_of(grouped_attention const& a) const { return is_cut_ ? a.heads / ranks_ : a.heads; }
-    int kv_heads_of(grouped_attention const& a) const {
-        if (is_follower()) return 0;
-        return is_cut_ ? kv_share_of(a.kv_heads, member_, ranks_).size() : a.kv_heads;
+    share kv_share(grouped_attention const& a) const {
+        if (is_follower()) return {};
+        return is_cut_ ? kv_share_of(a.kv_heads, member_, ranks_) : share{0, a.kv_heads};
     }
+    int kv_heads_of(grouped_attention const& a) const { return kv_share(a).size(); }
     float epsilon() const { return static_cast<float>(config_->rms_epsilon); }
     int query_width(int layer) const { return kind(layer).attention.heads * kind(layer).attention.head_dim; }
     bool idle() const { return fault_ == testing::fault::idle_rank && is_cut_ && member_ == ranks_ - 1; }

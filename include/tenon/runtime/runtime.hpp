@@ -7,7 +7,7 @@
 
 namespace tenon::inline v0 {
 
-enum class runtime_kind : std::uint8_t { sequential, threads };
+enum class runtime_kind : std::uint8_t { sequential, threads, processes, mpi };
 
 namespace runtime {
 template <class R> concept policy = requires {
@@ -26,6 +26,9 @@ struct threads {
     static constexpr runtime_kind kind = runtime_kind::threads;
     static constexpr std::string_view name = "threads";
 };
+
+/// A policy whose ranks are not in this process, with what starts them.
+template <class R, class Devices> concept elsewhere = requires(R const& r) { typename R::template starter<Devices>; };
 
 static_assert(policy<sequential> && policy<threads>);
 }  // namespace runtime

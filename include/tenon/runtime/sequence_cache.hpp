@@ -4,6 +4,7 @@
 #include <tenon/kernel/attention.hpp>
 #include <tenon/runtime/buffer.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -19,18 +20,23 @@ struct cache_shape {
     std::int64_t block() const { return 2 * kv_heads * plane(); }                     ///< of all heads, keys and values
 };
 
-/// Layout: [layer][keys, values][KV head][block][64 x D]. Grows by whole blocks and keeps what it holds.
+/// Layout: [layer][keys, values][KV head][block][64 x D]. Grows by whole blocks and keeps what it holds. One whose memory is in another process
+/// counts, and has none.
 class sequence_cache {
 public:
     sequence_cache() = default;
-    explicit sequence_cache(std::vector<cache_shape> layers) : layers_(std::move(layers)) {}
+    explicit sequence_cache(std::vector<cache_shape> layers, bool elsewhere = false) : layers_(std::move(layers)), elsewhere_(elsewhere) {
+        for (cache_shape const& l : layers_) block_ += l.block();
+    }
 
     void reserve(std::int64_t positions) {
         std::int64_t const blocks = (positions + kernel::kv_block - 1) / kernel::kv_block;
         if (blocks <= blocks_) return;
-        std::int64_t all = 0;
-        for (cache_shape const& l : layers_) all += l.block();
-        buffer grown(static_cast<std::size_t>(all * blocks) * sizeof(float));
+        if (elsewhere_) {
+            blocks_ = blocks;
+            return;
+        }
+        buffer grown(static_cast<std::size_t>(block_ * blocks) * sizeof(float));
         if (blocks_ > 0) {
             float const* from = memory_.floats();
             float* to = grown.floats();
@@ -42,6 +48,11 @@ public:
         blocks_ = blocks;
     }
 
+    /// Room for `positions`, by doubling while the model has as many.
+    void grow(std::int64_t positions, std::int64_t most) {
+        if (positions > capacity()) reserve((std::min)((std::max)(positions, 2 * capacity()), (std::max)(positions, most)));
+    }
+
     float* keys(int layer) {
         std::int64_t before = 0;
         for (int l = 0; l < layer; ++l) before += at(l).block();
@@ -50,13 +61,15 @@ public:
     float* values(int layer) { return keys(layer) + at(layer).kv_heads * head_stride(layer); }
     std::ptrdiff_t head_stride(int layer) const { return blocks_ * at(layer).plane(); }  ///< floats between KV heads
     std::int64_t capacity() const { return blocks_ * kernel::kv_block; }                 ///< positions
-    std::int64_t bytes() const { return static_cast<std::int64_t>(memory_.bytes()); }
+    std::int64_t bytes() const { return block_ * blocks_ * std::int64_t{sizeof(float)}; }
 
 private:
     cache_shape const& at(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
 
     std::vector<cache_shape> layers_;
+    std::int64_t block_ = 0;  ///< floats of a block of every layer
     std::int64_t blocks_ = 0;
+    bool elsewhere_ = false;
     buffer memory_;
 };
 

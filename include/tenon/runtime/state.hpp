@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -18,12 +19,28 @@ namespace detail {
 template <class = void>
 class basic_engine;
 using engine = basic_engine<>;
+/// Sequences that are no more, for whoever holds parts of them elsewhere; written by any thread.
+struct forgotten_sequences {
+    std::mutex mutex;
+    std::vector<std::int64_t> numbers;
+};
+
 struct sequence {
+    sequence() = default;
+    sequence(sequence const&) = delete;
+    sequence& operator=(sequence const&) = delete;
+    ~sequence() {
+        if (forgotten == nullptr) return;
+        std::lock_guard const lock(forgotten->mutex);
+        forgotten->numbers.push_back(number);
+    }
+
     std::uint64_t owner = 0;             ///< of the engine that made it
     std::int64_t number = 0;             ///< how many that engine had made before
     std::int64_t length = 0;             ///< positions held
     std::int64_t room = 0;               ///< most positions: what it was made with where it does not grow, else the model's
     std::vector<sequence_cache> caches;  ///< one a rank of the graph
+    std::shared_ptr<forgotten_sequences> forgotten{};  ///< where it is told that this one is no more
 };
 }  // namespace detail
 

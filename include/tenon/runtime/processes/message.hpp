@@ -1,0 +1,153 @@
+// What a host and its workers say to each other: kinds of message, and values as bytes in this machine's own layout, since both sides are one
+// build on one machine. Reading trusts nothing: whatever is too short, too long or left over is refused by name.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/core/error.hpp>
+#include <tenon/core/profile.hpp>
+#include <tenon/version.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace tenon::inline v0::detail {
+
+/// The first of a message's bytes. A worker answers every command once, with `done`, `failed` or what it was asked for, then `done`.
+enum class message_kind : std::uint32_t {
+    hello,         ///< both: who they are
+    build,         ///< host: the part that the worker is to build and load
+    loaded,        ///< worker: one more slice has been read
+    forward,       ///< host: run a batch
+    reserve,       ///< host: room for a sequence
+    forget,        ///< host: sequences that are no more
+    counts,        ///< both: the census of the worker's ranks
+    pieces,        ///< both: the slices that the worker's ranks hold
+    read_layer,    ///< both: keys and values of a sequence
+    write_layer,   ///< host
+    done,          ///< worker
+    failed,        ///< worker: the name of a law, and a sentence
+};
+inline constexpr std::uint32_t last_message_kind = static_cast<std::uint32_t>(message_kind::failed);
+
+struct message_header {
+    std::uint32_t magic = 0x4e4e5431;  // "1TNN"
+    message_kind kind = message_kind::hello;
+    std::uint64_t bytes = 0;  ///< of the payload
+};
+inline constexpr std::uint64_t most_message_bytes = std::uint64_t{1} << 40;
+inline constexpr std::size_t piece_bytes = std::size_t{16} << 20;  ///< of one slice in a message, at most, where a row is not more
+
+/// Refuses a header that no tenon sends, and a payload longer than any.
+inline void check_header(message_header const& h) {
+    if (h.magic != message_header{}.magic || static_cast<std::uint32_t>(h.kind) > last_message_kind)
+        refuse("worker_message_is_known", "a message begins with " + std::to_string(h.magic) + ", kind " + std::to_string(static_cast<std::uint32_t>(h.kind)) +
+                                              "; " + std::to_string(message_header{}.magic) + " and a kind up to " + std::to_string(last_message_kind) + " would do");
+    if (h.bytes > most_message_bytes)
+        refuse("worker_message_fits", "a message says that it has " + std::to_string(h.bytes) + " bytes; " + std::to_string(most_message_bytes) + " would do");
+}
+
+/// Values, one after the other.
+class byte_writer {
+public:
+    template <class T>
+    byte_writer& put(T const& value) {
+        static_assert(std::is_trivially_copyable_v<T>);
+        return append(&value, sizeof value);
+    }
+    template <class T>
+    byte_writer& list(std::span<T const> values) {
+        static_assert(std::is_trivially_copyable_v<T>);
+        put(static_cast<std::uint64_t>(values.size()));
+        return append(values.data(), values.size() * sizeof(T));
+    }
+    byte_writer& text(std::string_view s) { return list(std::span<char const>(s.data(), s.size())); }
+    std::span<std::byte const> bytes() const { return bytes_; }
+    void clear() { bytes_.clear(); }
+
+private:
+    byte_writer& append(void const* from, std::size_t count) {
+        if (count == 0) return *this;
+        std::size_t const at = bytes_.size();
+        bytes_.resize(at + count);
+        std::memcpy(bytes_.data() + at, from, count);
+        return *this;
+    }
+    std::vector<std::byte> bytes_;
+};
+
+/// The same, read back.
+class byte_reader {
+public:
+    explicit byte_reader(std::span<std::byte const> bytes) : left_(bytes) {}
+
+    template <class T>
+    T take() {
+        static_assert(std::is_trivially_copyable_v<T>);
+        T value;
+        std::memcpy(static_cast<void*>(&value), some(sizeof value).data(), sizeof value);
+        return value;
+    }
+    template <class T>
+    std::vector<T> list() {
+        static_assert(std::is_trivially_copyable_v<T>);
+        auto const count = take<std::uint64_t>();
+        if (count > left_.size() / sizeof(T)) short_of(count * sizeof(T));
+        std::vector<T> values(static_cast<std::size_t>(count));
+        if (count > 0) std::memcpy(static_cast<void*>(values.data()), some(values.size() * sizeof(T)).data(), values.size() * sizeof(T));
+        return values;
+    }
+    std::string text() {
+        std::vector<char> const s = list<char>();
+        return {s.begin(), s.end()};
+    }
+    std::span<std::byte const> some(std::size_t count) {
+        if (count > left_.size()) short_of(count);
+        std::span<std::byte const> const taken = left_.first(count);
+        left_ = left_.subspan(count);
+        return taken;
+    }
+    void end() const {
+        if (!left_.empty()) refuse("worker_message_is_whole", std::to_string(left_.size()) + " bytes are left over; none would do");
+    }
+
+private:
+    [[noreturn]] void short_of(std::uint64_t wanted) const {
+        refuse("worker_message_is_whole", std::to_string(left_.size()) + " bytes are left; " + std::to_string(wanted) + " would do");
+    }
+    std::span<std::byte const> left_;
+};
+
+/// Who one side is. Both sides of a conversation must be equal in all of it.
+struct build_identity {
+    std::string version{version_text()};  ///< of tenon
+    std::string compiler{__VERSION__};
+    std::string profile{numeric::canonical_1.name};
+    std::uint64_t backends = 0;  ///< of the program that the workers were made for
+
+    static std::string_view version_text() { return tenon::v0::version; }
+    bool operator==(build_identity const&) const = default;
+
+    std::string show() const { return "tenon " + version + ", profile " + profile + ", compiler " + compiler + ", backends " + std::to_string(backends); }
+};
+
+inline void write(byte_writer& out, build_identity const& b) { out.text(b.version).text(b.compiler).text(b.profile).put(b.backends); }
+inline build_identity read_identity(byte_reader& in) {
+    build_identity b;
+    b.version = in.text();
+    b.compiler = in.text();
+    b.profile = in.text();
+    b.backends = in.take<std::uint64_t>();
+    return b;
+}
+
+/// Refuses a worker of another build, naming both.
+inline void require_same_build(build_identity const& host, build_identity const& worker) {
+    if (!(host == worker)) refuse("worker_is_of_this_build", "the host is " + host.show() + "; the worker is " + worker.show() + "; one build for both would do");
+}
+
+}  // namespace tenon::inline v0::detail

@@ -1,0 +1,160 @@
+// Starting a worker process and ending it. A worker is this very program, executed again, or another that the user names; it never is a fork
+// of a host that has threads.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/core/error.hpp>
+#include <tenon/runtime/processes/channel.hpp>
+
+#include <signal.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cerrno>
+#include <climits>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+extern "C" char** environ;
+
+namespace tenon::inline v0::detail {
+
+inline constexpr char const* worker_variable = "TENON_WORKER";  ///< in a worker's environment: which backends, as a number
+inline constexpr int worker_channel = 3;                        ///< the descriptor of a worker's end
+
+/// The running program. Its path where that is still the same file, which keeps debuggers and valgrind in the picture.
+inline std::string this_program() {
+    char const* const link = "/proc/self/exe";
+    char path[PATH_MAX];
+    ::ssize_t const n = ::readlink(link, path, sizeof path - 1);
+    if (n <= 0) return link;
+    path[n] = '\0';
+    struct ::stat running {}, named {};
+    bool const same = ::stat(link, &running) == 0 && ::stat(path, &named) == 0 && running.st_dev == named.st_dev && running.st_ino == named.st_ino;
+    return same ? path : link;
+}
+
+/// "signal 9 (Killed)", "status 3"
+inline std::string show_status(int status) {
+    if (WIFSIGNALED(status)) return "was ended by signal " + std::to_string(WTERMSIG(status)) + " (" + ::strsignal(WTERMSIG(status)) + ")";
+    return "has exited with status " + std::to_string(WEXITSTATUS(status));
+}
+
+/// A worker and the host's end of its channel. Ended and reaped at the latest when this goes.
+class worker_process {
+public:
+    worker_process() = default;
+    worker_process(worker_process&& other) noexcept
+        : talk(std::move(other.talk)), id_(std::exchange(other.id_, -1)), handle_(std::move(other.handle_)), status_(std::move(other.status_)) {}
+    worker_process& operator=(worker_process&& other) noexcept {
+        std::swap(talk, other.talk);
+        std::swap(id_, other.id_);
+        std::swap(handle_, other.handle_);
+        std::swap(status_, other.status_);
+        return *this;
+    }
+    ~worker_process() {
+        kill();
+        reap();
+    }
+
+    /// Starts `program` as a worker for those backends.
+    static worker_process start(std::string const& program, std::uint64_t backends) {
+        auto [ours, theirs] = socket_pair();
+        std::string const variable = std::string(worker_variable) + "=" + std::to_string(backends);
+        std::vector<char*> variables;
+        for (char** v = environ; *v != nullptr; ++v)
+            if (std::strncmp(*v, variable.c_str(), std::strlen(worker_variable) + 1) != 0) variables.push_back(*v);
+        variables.push_back(const_cast<char*>(variable.c_str()));
+        variables.push_back(nullptr);
+
+        ::posix_spawn_file_actions_t files;
+        ::posix_spawn_file_actions_init(&files);
+        ::posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+        if (::fcntl(2, F_GETFD) >= 0)
+            ::posix_spawn_file_actions_adddup2(&files, 2, 1);  // a host's answer is its own
+        else
+            for (int const stream : {1, 2}) ::posix_spawn_file_actions_addopen(&files, stream, "/dev/null", O_WRONLY, 0);
+        ::posix_spawn_file_actions_adddup2(&files, theirs.number(), worker_channel);
+        ::posix_spawnattr_t how;
+        ::posix_spawnattr_init(&how);
+        ::sigset_t none, all;
+        ::sigemptyset(&none);
+        ::sigfillset(&all);
+        ::posix_spawnattr_setsigmask(&how, &none);
+        ::posix_spawnattr_setsigdefault(&how, &all);
+        ::posix_spawnattr_setpgroup(&how, 0);  // a terminal's signals are the host's
+        ::posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+        char name[] = "tenon-worker";
+        char* const arguments[]{name, nullptr};
+        ::pid_t id = -1;
+        int const error = ::posix_spawn(&id, program.c_str(), &files, &how, arguments, variables.data());
+        ::posix_spawnattr_destroy(&how);
+        ::posix_spawn_file_actions_destroy(&files);
+        if (error != 0) refuse("workers_start", program + " does not start: " + std::strerror(error) + "; a program that is one, or more processes, would do");
+        worker_process started;
+        started.talk = channel(std::move(ours));
+        started.id_ = id;
+#if defined(SYS_pidfd_open)
+        started.handle_ = descriptor(static_cast<int>(::syscall(SYS_pidfd_open, id, 0)));
+#endif
+        return started;
+    }
+
+    ::pid_t id() const { return id_; }
+    /// How it ended; empty while it lives.
+    std::string const& status() const { return status_; }
+
+    void kill() noexcept {
+        if (id_ < 0) return;
+#if defined(SYS_pidfd_send_signal)
+        if (handle_) {
+            ::syscall(SYS_pidfd_send_signal, handle_.number(), SIGKILL, nullptr, 0);
+            return;
+        }
+#endif
+        ::kill(id_, SIGKILL);
+    }
+    /// Whether it has ended within `seconds`; then it is reaped.
+    bool ends_within(double seconds) {
+        double const end = monotonic_seconds() + seconds;
+        while (id_ >= 0 && !collect(WNOHANG)) {
+            if (monotonic_seconds() >= end) return false;
+            std::timespec const nap{0, 500'000};
+            ::nanosleep(&nap, nullptr);
+        }
+        return true;
+    }
+    void reap() noexcept {
+        if (id_ >= 0) collect(0);
+    }
+    /// Leaves it alone: it is another process's child.
+    void abandon() noexcept { id_ = -1; }
+
+    channel talk;
+
+private:
+    bool collect(int options) noexcept {
+        int status = 0;
+        ::pid_t n = 0;
+        do n = ::waitpid(id_, &status, options);
+        while (n < 0 && errno == EINTR);
+        if (n == 0) return false;
+        try {
+            status_ = n > 0 ? show_status(status) : "has ended, and somebody else was told how";  // a host that ignores or reaps children
+        } catch (...) {}
+        id_ = -1;
+        handle_.close();
+        return true;
+    }
+
+    ::pid_t id_ = -1;
+    descriptor handle_;
+    std::string status_{};
+};
+
+}  // namespace tenon::inline v0::detail

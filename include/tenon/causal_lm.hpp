@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace tenon::inline v0 {
 
@@ -21,11 +22,11 @@ public:
     /// Throws refusal `config_is_the_graphs` when it does not, and whatever the checkpoint breaks by name.
     template <runtime::policy Runtime = runtime::threads>
     static causal_lm load(std::string const& directory, Runtime const& runtime = {}, load_options const& options = {}) {
-        checkpoint::folder const files(directory);
+        checkpoint::folder files(directory);
         std::string const text = files.config_text(), what = directory + "/config.json";
         require_same(Graph::model::config, checkpoint::read_config(text, what));
         auto const start = [&](detail::rank_starter const* elsewhere) {
-            return causal_lm(std::make_unique<detail::engine>(Graph::view(), files, checkpoint::read_block_scaling(text, what),
+            return causal_lm(std::make_unique<detail::engine>(Graph::view(), std::move(files), checkpoint::read_block_scaling(text, what),
                                                               &Graph::devices::open, options, Runtime::kind, elsewhere));
         };
         return detail::with_starter<typename Graph::devices>(runtime, start);

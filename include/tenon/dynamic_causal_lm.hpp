@@ -25,14 +25,16 @@ public:
     ///
     /// Throws graph_error for a broken law, refusal for whatever else is wrong, each by name.
     template <runtime::policy Runtime = runtime::threads>
-    static dynamic_causal_lm load(std::string const& directory, plan::view plan, Runtime const& runtime = {}, load_options const& options = {}) {
+    static dynamic_causal_lm load(std::string const& directory, plan::view plan, Runtime const& runtime = {},
+                                  load_options const& options = {}) {
         return detail::with_starter<devices>(
             runtime, [&](detail::rank_starter const* elsewhere) { return load(directory, plan, Runtime::kind, options, elsewhere); });
     }
     /// The same with a runtime of this process that is known when it runs; any other is refused (`runtime_is_of_this_process`).
     static dynamic_causal_lm load(std::string const& directory, plan::view plan, runtime_kind runtime, load_options const& options = {}) {
         if (runtime != runtime_kind::sequential && runtime != runtime_kind::threads)
-            detail::refuse("runtime_is_of_this_process", "other processes are asked for by a kind; runtime::processes{} or runtime::mpi{} would do");
+            detail::refuse("runtime_is_of_this_process",
+                           "other processes are asked for by a kind; runtime::processes{} or runtime::mpi{} would do");
         return load(directory, plan, runtime, options, nullptr);
     }
     /// The plan as it was understood: every layer named.
@@ -43,9 +45,9 @@ private:
                                   detail::rank_starter const* elsewhere) {
         std::string const what = directory + "/config.json", text(checkpoint::mapped_file(what).text());
         auto graph = std::make_unique<dynamic_graph>(checkpoint::read_config(text, what), plan, devices::available);
-        checkpoint::folder const files(directory);
-        auto engine = std::make_unique<detail::engine>(graph->view(), files, checkpoint::read_block_scaling(text, what), &devices::open,
-                                                       options, runtime, elsewhere);
+        checkpoint::folder files(directory);
+        auto engine = std::make_unique<detail::engine>(graph->view(), std::move(files), checkpoint::read_block_scaling(text, what),
+                                                       &devices::open, options, runtime, elsewhere);
         return dynamic_causal_lm(std::move(graph), std::move(engine));
     }
     dynamic_causal_lm(std::unique_ptr<dynamic_graph> g, std::unique_ptr<detail::engine> e)

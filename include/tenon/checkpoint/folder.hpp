@@ -176,7 +176,8 @@ public:
     void require_unchanged() const {
         for (safetensors_file const& f : files_)
             if (f.file().is_written_over())
-                refuse("checkpoint_stays_as_it_was", f.path() + " has been written to since it was loaded; a new file in its place would do");
+                refuse("checkpoint_stays_as_it_was",
+                       f.path() + " has been written to since it was loaded; a new file in its place would do");
     }
     /// Gives back the memory of what has been read of the files.
     void forget() const noexcept {

@@ -50,7 +50,10 @@ public:
     }
 
     mapped_file(mapped_file&& other) noexcept
-        : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)), seen_(other.seen_) {}
+        : path_(std::move(other.path_)),
+          data_(std::exchange(other.data_, nullptr)),
+          size_(std::exchange(other.size_, 0)),
+          seen_(other.seen_) {}
 
     mapped_file& operator=(mapped_file&& other) noexcept {
         std::swap(path_, other.path_);

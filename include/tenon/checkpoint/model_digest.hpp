@@ -66,9 +66,11 @@ std::string config_digest(model_config const& config) {
         auto const& [attention, ffn, routed] = config.layer(l);
         auto const& [heads, kv_heads, head_dim, qkv_bias, output_bias, qk_norm, window] = attention;
         auto const& [width, bias] = ffn;
-        auto const& [count, chosen, expert_width, shared, scoring, correction, groups, chosen_groups, worth, normalised, epsilon, scale] = routed;
+        auto const& [count, chosen, expert_width, shared, scoring, correction, groups, chosen_groups, worth, normalised, epsilon, scale] =
+            routed;
         facts.line("attention", heads, kv_heads, head_dim, qkv_bias, output_bias, qk_norm, window).line("ffn", width, bias);
-        facts.line("experts", count, chosen, expert_width, shared, scoring, correction, groups, chosen_groups, worth, normalised, epsilon, scale);
+        facts.line("experts", count, chosen, expert_width, shared, scoring, correction, groups, chosen_groups, worth, normalised, epsilon,
+                   scale);
     }
     return facts.hex();
 }
@@ -115,7 +117,7 @@ std::string weights_digest(folder const& files, model_config const& config, bloc
     all.add(std::string_view("tenon-weights 1\nblocks " + std::to_string(scaling.rows) + " " + std::to_string(scaling.columns) + "\n"));
     std::size_t at = 0;
     for (tensor_view const* const t : tensors) {
-        all.add(t->name).add(std::string_view(" ")).add(name_of(t->type)).add(std::string_view(" ")).add(show(t->shape)).add(std::string_view("\n"));
+        all.add(std::string_view(t->name + " " + std::string(name_of(t->type)) + " " + show(t->shape) + "\n"));
         for (std::size_t bytes = 0; bytes < t->data.size(); bytes += digest_chunk, ++at)
             all.add(std::string_view(chunks[at].digest.data(), chunks[at].digest.size())).add(std::string_view("\n"));
     }

@@ -31,9 +31,9 @@ struct attention_call {
     int kv_heads = 0;                   ///< K, divides Q
     int head_dim = 0;                   ///< D
     std::int64_t first_position = 0;
-    std::int64_t window = 0;            ///< 0: none
+    std::int64_t window = 0;  ///< 0: none
     float scale = 1.0f;
-    float* scratch = nullptr;           ///< attention_scratch_floats(head_dim)
+    float* scratch = nullptr;  ///< attention_scratch_floats(head_dim)
 };
 
 namespace detail {
@@ -47,8 +47,8 @@ constexpr std::size_t attention_scratch_floats(int head_dim) {
 /// Writes the keys and values of `rows` new tokens at positions position0, position0 + 1, ... of the cache.
 ///
 ///   k, v  (T, K, D)  row t, KV head h at t * stride + h * D
-inline void store_kv(float* keys, float* values, std::ptrdiff_t kv_head_stride, int kv_heads, int head_dim, std::int64_t position0, int rows,
-                     float const* k, float const* v, std::ptrdiff_t stride) {
+inline void store_kv(float* keys, float* values, std::ptrdiff_t kv_head_stride, int kv_heads, int head_dim, std::int64_t position0,
+                     int rows, float const* k, float const* v, std::ptrdiff_t stride) {
     std::ptrdiff_t const width = head_dim;
     for (std::ptrdiff_t h = 0; h < kv_heads; ++h)
         for (std::ptrdiff_t t = 0; t < rows;) {

@@ -42,6 +42,14 @@ constexpr std::size_t rotation_of(model_config const& c, std::size_t kind) {
 
 enum class step_kind : std::uint8_t { look_up, collect, attend, attention_join, feed, feed_join, route, serve, join_widths, combine, finish, head };
 
+/// What a rank leaves for its peers to read after a step: rows of 4-byte elements. Every peer reads all of it, or its share of the columns,
+/// or the root alone reads.
+struct publication {
+    void* data = nullptr;
+    std::int64_t rows = 0, columns = 0;
+    bool by_columns = false, for_the_root = false;
+};
+
 /// A step of a stage's program; `layer` counts from the stage's first.
 struct step {
     step_kind what = step_kind::attend;

@@ -5,16 +5,19 @@
 #include <tenon/checkpoint/block_scaling.hpp>
 #include <tenon/checkpoint/folder.hpp>
 #include <tenon/checkpoint/inventory.hpp>
+#include <tenon/checkpoint/model_digest.hpp>
 #include <tenon/checkpoint/tensor_source.hpp>
 #include <tenon/core/error.hpp>
 #include <tenon/detail/deferred.hpp>
 #include <tenon/device/backend.hpp>
 #include <tenon/device/concept.hpp>
+#include <tenon/graph/describe.hpp>
 #include <tenon/graph/placed.hpp>
 #include <tenon/runtime/executor.hpp>
 #include <tenon/runtime/loading.hpp>
 #include <tenon/runtime/options.hpp>
 #include <tenon/runtime/runtime.hpp>
+#include <tenon/runtime/snapshot.hpp>
 #include <tenon/runtime/state.hpp>
 
 #include <algorithm>
@@ -39,8 +42,8 @@ public:
     using opener = device::backend const* (*)(device_kind, std::string_view isa);
 
     /// The ranks, loaded. `graph` outlives them.
-    virtual std::unique_ptr<executor> start(graph_view graph, checkpoint::folder const& files, checkpoint::block_scaling scaling, opener open,
-                                            load_options const& options) const = 0;
+    virtual std::unique_ptr<executor> start(graph_view graph, checkpoint::folder const& files, checkpoint::block_scaling scaling,
+                                            opener open, load_options const& options) const = 0;
 
 protected:
     ~rank_starter() = default;
@@ -51,7 +54,10 @@ template <class Devices, class Runtime, class Load>
 auto with_starter(Runtime const& runtime, Load load) {
     if constexpr (runtime::elsewhere<Runtime, Devices>) {
         typename Runtime::template starter<Devices> const elsewhere(runtime);
-        return load(&elsewhere);
+        if constexpr (requires { elsewhere.run(load); })
+            return elsewhere.run(load);
+        else
+            return load(&elsewhere);
     } else {
         static_cast<void>(runtime);
         return load(nullptr);
@@ -65,15 +71,20 @@ public:
     using opener = rank_starter::opener;
 
     /// `graph` outlives the engine; `open` gives the backends of its devices. A placement map is checked against the graph, and headers
-    /// against the config, before a weight is read. The ranks are where `elsewhere` starts them, or else in this process.
-    basic_engine(graph_view graph, checkpoint::folder const& files, checkpoint::block_scaling scaling, opener open,
-                 load_options const& options, runtime_kind kind, rank_starter const* elsewhere = nullptr)
+    /// against the config, before a weight is read. The ranks are where `elsewhere` starts them, or else in this process. The files stay
+    /// mapped, for the digest of a snapshot.
+    basic_engine(graph_view graph, checkpoint::folder files, checkpoint::block_scaling scaling, opener open, load_options const& options,
+                 runtime_kind kind, rank_starter const* elsewhere = nullptr)
         : placed_(place_experts(graph, options.placement)),
           graph_(placed_.view()),
           id_(next_id()),
-          report_(checkpoint::check_inventory(files, *graph.config, scaling)),
+          files_(std::make_unique<checkpoint::folder>(std::move(files))),
+          scaling_(scaling),
+          weight_format_(options.weights),
+          helpers_(kind == runtime_kind::sequential ? 1 : std::thread::hardware_concurrency()),
+          report_(checkpoint::check_inventory(*files_, *graph.config, scaling)),
           routing_(options.routing) {
-        checkpoint::tensor_source const source(files, config(), scaling);
+        checkpoint::tensor_source const source(*files_, config(), scaling);
         layout_ = source.layout();
         require_formats(graph_, source, options.weights, [&](int stage) -> device::backend const& {
             device_kind const on = graph_.stages[static_cast<std::size_t>(stage)].devices[0].kind;
@@ -82,12 +93,13 @@ public:
             return *backend;
         });
         if (elsewhere != nullptr) {
-            executor_ = elsewhere->start(graph_, files, scaling, open, options);
-            return;
+            executor_ = elsewhere->start(graph_, *files_, scaling, open, options);
+        } else {
+            auto local = std::make_unique<basic_local_executor<Lazy>>(graph_, open, options, kind);
+            local->load(source, options);
+            executor_ = std::move(local);
         }
-        auto local = std::make_unique<basic_local_executor<Lazy>>(graph_, open, options, kind);
-        local->load(source, options);
-        executor_ = std::move(local);
+        files_->forget();
     }
     basic_engine(basic_engine const&) = delete;
     basic_engine& operator=(basic_engine const&) = delete;
@@ -145,6 +157,52 @@ public:
         s->caches = executor_->new_caches();
         executor_->reserve(*s, positions);
         return state(std::move(s));
+    }
+
+    /// A sequence as bytes.
+    std::vector<std::byte> snapshot(state const& of) {
+        lease const held(*this);
+        sequence& s = own(of);
+        std::string const config_digest = checkpoint::config_digest(config()), plan = plan_text(graph_);
+        snapshot_identity identity = identity_of(config_digest);
+        identity.weights = weights_digest();
+        identity.plan = plan;
+        return write_snapshot(identity, config(), s.length,
+                              [&](int layer, float* keys, float* values) { executor_->read_layer(s, layer, keys, values); });
+    }
+    /// The sequence that bytes hold, or nothing is made.
+    state restore(std::span<std::byte const> bytes, std::int64_t positions, growth room) {
+        lease const held(*this);
+        require_open();
+        if (positions < 0 || positions > config().max_positions) refuse_positions(positions);
+        std::string const config_digest = checkpoint::config_digest(config());
+        snapshot_view const v = read_snapshot(bytes, identity_of(config_digest), config());
+        if (room == growth::fixed && positions < v.positions)
+            refuse("state_has_room", "the snapshot holds " + std::to_string(v.positions) + " positions; fixed room for " +
+                                         std::to_string(positions) + " is asked for");
+        require_same("snapshot_weights_are_the_models", "the digest of the weights", v.identity.weights, weights_digest());
+        state made = make_state(held, (std::max)(positions, v.positions), room);
+        sequence& s = *made.sequence_;
+        s.length = v.positions;
+        std::vector<float> keys, values;
+        for (int l = 0; l < config().layers && s.length > 0; ++l) {
+            snapshot_layer const& from = v.layers[static_cast<std::size_t>(l)];
+            keys.resize(from.keys.size() / sizeof(float));
+            values.resize(keys.size());
+            copy_f32(keys.data(), from.keys.data(), keys.size());
+            copy_f32(values.data(), from.values.data(), values.size());
+            executor_->write_layer(s, l, keys.data(), values.data());
+        }
+        return made;
+    }
+    /// Forgets all but the first positions of a sequence.
+    void truncate(state& of, std::int64_t positions) {
+        lease const held(*this);
+        sequence& s = own(of);
+        if (positions < 0 || positions > s.length)
+            refuse("state_holds_positions",
+                   "the first " + std::to_string(positions) + " positions are to be kept; 0 to " + std::to_string(s.length) + " would do");
+        s.length = positions;  // what lies beyond is written before it is read
     }
 
     /// Refuses by name what a call may not be given, before anything runs.
@@ -225,6 +283,7 @@ public:
         while (busy_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
         closed_ = true;
         executor_.reset();
+        files_.reset();
         busy_.store(false, std::memory_order_release);
     }
 
@@ -239,6 +298,31 @@ private:
     [[noreturn]] void refuse_positions(std::int64_t positions) const {
         refuse("positions_fit_the_model",
                std::to_string(positions) + " positions; the model has " + std::to_string(config().max_positions));
+    }
+
+    /// The sequence of a state that this model made.
+    sequence& own(state const& s) const {
+        require_open();
+        if (s.released()) refuse("state_is_alive", "the state is empty or has been released");
+        if (s.sequence_->owner != id_) refuse("state_belongs_to_the_model", "the state was made by another model");
+        return *s.sequence_;
+    }
+
+    /// All but the digest of the weights and the plan.
+    snapshot_identity identity_of(std::string_view config_digest) const {
+        stage_traits const& first = graph_.stages[0];  // stages share their arithmetic
+        return {.config = config_digest,
+                .arithmetic = first.canonical ? std::string_view("canonical") : name_of(first.devices[0].kind),
+                .weight_format = name_of(weight_format_)};
+    }
+    /// Made when it is asked for first. Reads the whole checkpoint once more.
+    std::string const& weights_digest() {
+        if (!weights_digest_.empty()) return weights_digest_;
+        files_->require_unchanged();
+        std::string digest = checkpoint::weights_digest(*files_, config(), scaling_, helpers_);
+        files_->require_unchanged();
+        files_->forget();
+        return weights_digest_ = std::move(digest);
     }
 
     void gather(std::span<feed const> feeds, rows_wanted which) {
@@ -290,7 +374,8 @@ private:
                 auto const k = static_cast<std::size_t>(config().layer(l).experts ? config().layer(l).experts.chosen : 0);
                 if (k == 0) continue;
                 for (batch_part const& p : batch_.parts)
-                    for (int t = 0; t < p.rows; ++t, all = all.subspan(k)) routing_->routed(l, p.number, p.first_position + t, all.first(k));
+                    for (int t = 0; t < p.rows; ++t, all = all.subspan(k))
+                        routing_->routed(l, p.number, p.first_position + t, all.first(k));
             }
         }
     }
@@ -299,13 +384,18 @@ private:
     graph_view graph_;
     std::uint64_t id_;
     std::int64_t states_made_ = 0;
+    deferred<Lazy, std::unique_ptr<checkpoint::folder>> files_;
+    checkpoint::block_scaling scaling_;
+    weights weight_format_;
+    unsigned helpers_;  ///< threads that may hash
+    std::string weights_digest_;
     checkpoint::inventory_report report_;
     checkpoint::expert_layout layout_ = checkpoint::expert_layout::apart;
     routing_observer* routing_;
     deferred<Lazy, batch> batch_;
     mutable std::atomic<bool> busy_{false};
-    mutable std::atomic<std::thread::id> holder_{};      ///< of the lease
-    bool closed_ = false;                                ///< read and written under the lease
+    mutable std::atomic<std::thread::id> holder_{};       ///< of the lease
+    bool closed_ = false;                                 ///< read and written under the lease
     deferred<Lazy, std::unique_ptr<executor>> executor_;  // last: its workers end before what they use
 };
 

@@ -1,4 +1,5 @@
-// Who runs the ranks of a model, as an interface: the engine says what, an executor knows where. And the one whose ranks are all in this process.
+// Who runs the ranks of a model, as an interface: the engine says what, an executor knows where. And the one whose ranks are all in this
+// process.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/detail/deferred.hpp>
@@ -70,7 +71,10 @@ template <class Lazy>
 class basic_local_executor final : public basic_executor<Lazy> {
 public:
     basic_local_executor(graph_view graph, typename basic_machine<Lazy>::opener open, load_options const& options, runtime_kind kind)
-        : config_(graph.config), machine_(graph, open, options.isa, options.fault, options.routing != nullptr), angles_(*graph.config), words_(graph.stages.size()) {
+        : config_(graph.config),
+          machine_(graph, open, options.isa, options.fault, options.routing != nullptr),
+          angles_(*graph.config),
+          words_(graph.stages.size()) {
         if (kind == runtime_kind::threads) team_ = std::make_unique<thread_team>(machine_.workers());
     }
 
@@ -131,8 +135,8 @@ public:
             basic_local_executor* self = nullptr;
             batch const* what = nullptr;
             void run(int worker) override {
-                meeting_place place(self->words_.data(), self->failed_, nullptr, {self->team_->spins()});
-                self->machine_.serve(worker, *what, self->call_, place);
+                meeting_place place(self->words_.data(), self->machine_.graph().stages, self->call_, self->failed_, nullptr, {self->team_->spins()});
+                self->machine_.serve(worker, *what, place);
             }
         } job;
         job.self = this;
@@ -145,7 +149,8 @@ public:
     unroutable_row take_unroutable() override {
         unroutable_row worst;
         for (auto const& r : machine_.all())
-            if (auto const found = r->experts().take_nan_row(); found.row >= 0 && (worst.row < 0 || found.layer < worst.layer)) worst = {found.layer, found.row};
+            if (auto const found = r->experts().take_nan_row(); found.row >= 0 && (worst.row < 0 || found.layer < worst.layer))
+                worst = {found.layer, found.row};
         return worst;
     }
     std::span<std::int32_t const> traced(std::size_t stage) const override { return machine_.root_of(stage).experts().traced(); }

@@ -7,6 +7,7 @@
 #include <tenon/detail/deferred.hpp>
 #include <tenon/device/backend.hpp>
 #include <tenon/graph/stage.hpp>
+#include <tenon/runtime/batch.hpp>
 #include <tenon/runtime/buffer.hpp>
 #include <tenon/runtime/census.hpp>
 #include <tenon/runtime/fault.hpp>
@@ -198,6 +199,31 @@ public:
                 }
             }
         }
+    }
+
+    /// What the root's table tells the others.
+    template <class Visit>
+    void publish_tables(int layer, Visit visit) {
+        routed_experts const& e = experts_of(layer);
+        visit(publication{first_.data(), 1, std::int64_t{e.count} + 1});
+        visit(publication{base_.data(), 1, e.count});
+        visit(publication{entries_.data(), count_, e.chosen});
+    }
+    /// What `serve` and `join_widths` leave for others, by the routing table of `here`.
+    template <class Visit>
+    void publications(step s, basic_expert_program const& here, Visit visit) {
+        basic_expert_program const& table = here.router();
+        routed_experts const& e = experts_of(s.layer);
+        std::int64_t const slots = count_ * e.chosen, H = config_->hidden;
+        if (s.what == step_kind::join_widths) {
+            if (!is_cut()) visit(publication{returned_.data(), slots, own_columns().size(), false, true});
+            return;
+        }
+        if (gathers_widths()) return visit(publication{gate_.data(), slots, share_of(e.width, member_, ranks_).size()});
+        std::int64_t rows = by_width() ? slots : 0;
+        for (int i = 0; !by_width() && i < e.count; ++i)
+            if (owner(s.layer, i) == member_) rows += table.first_[static_cast<std::size_t>(i) + 1] - table.first_[static_cast<std::size_t>(i)];
+        if (rows > 0) visit(publication{returned_.data(), rows, H, is_cut(), !is_cut()});
     }
 
     /// The first row, and its layer, of which every score was NaN since this was last asked; -1 where there is none.

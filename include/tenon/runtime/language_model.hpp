@@ -55,6 +55,30 @@ public:
     /// An empty sequence with room for `positions`. Where it needs more it grows, up to the model's positions, or refuses, as `room` says.
     state make_state(std::int64_t positions = 0, growth room = growth::grows) { return live().make_state(positions, room); }
 
+    /// A sequence as bytes, which any model of the same description, weights, weight format and arithmetic restores: under any plan and
+    /// runtime, in this process or another. The first snapshot or restore of a model reads its whole checkpoint once more, to hash it.
+    ///
+    /// Throws `state_is_alive`, `state_belongs_to_the_model`, `checkpoint_stays_as_it_was`, `model_is_open`, `model_serves_one_call`.
+    std::vector<std::byte> snapshot(state const& s) { return live().snapshot(s); }
+
+    /// The sequence of a snapshot, with room for `positions` or for those that it holds. What is fed to it next gives the bits of never
+    /// having stopped. All or nothing.
+    ///
+    /// Throws what is no whole snapshot (`snapshot_begins_as_one`, `snapshot_schema_is_known`, `snapshot_is_whole`,
+    /// `snapshot_checksum_matches`, `snapshot_has_every_layer`, `snapshot_layer_has_shape`, `snapshot_kv_format_is_known`), what is another
+    /// model's (`snapshot_config_is_the_models`, `snapshot_weights_are_the_models`, `snapshot_weight_format_is_the_models`,
+    /// `snapshot_arithmetic_is_the_models`, `snapshot_profile_is_this_one`), and `positions_fit_the_model`, `state_has_room`,
+    /// `checkpoint_stays_as_it_was`, `memory_suffices`, `model_is_open`, `model_serves_one_call`.
+    state restore(std::span<std::byte const> bytes, std::int64_t positions = 0, growth room = growth::grows) {
+        return live().restore(bytes, positions, room);
+    }
+
+    /// Keeps the first `positions` that a state holds. What is fed to it next gives the bits of never having been fed the rest.
+    ///
+    /// Throws `state_holds_positions` where it holds fewer, `state_is_alive`, `state_belongs_to_the_model`, `model_is_open`,
+    /// `model_serves_one_call`.
+    void truncate(state& s, std::int64_t positions) { live().truncate(s, positions); }
+
     /// Feeds any set of states any number of new tokens each. Every row has the bits that it would have alone.
     ///
     ///   returns  (rows, V)  the last row of every state, or all of them; valid until the next call

@@ -1,5 +1,5 @@
-// The ranks of a graph, and the way in which workers walk them through a call: stage by stage, step by step, meeting where a step reads what
-// peers published. Knows no sequences and no options of a call; who the workers are, threads or processes, it is told.
+// The ranks of a graph, and the way in which workers walk them through a call: stage by stage, step by step, meeting where a step reads
+// what peers published. Knows no sequences and no options of a call; who the workers are, threads or processes, it is told.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/checkpoint/tensor_source.hpp>
@@ -74,6 +74,8 @@ public:
         return -1;
     }
     rank_program& root_of(std::size_t stage) const { return *stages_[stage].members[0]; }
+    std::span<rank_program* const> members(std::size_t stage) const { return stages_[stage].members; }
+    std::span<int const> workers_of(std::size_t stage) const { return stages_[stage].workers; }  ///< by member
     device::backend const& tail_ops() const { return stages_.back().members[0]->ops(); }
 
     /// Loads what a worker's ranks own; -1: every rank.
@@ -106,8 +108,8 @@ public:
             next = heads.end;
             sequence_cache& c = caches[static_cast<std::size_t>(r.rank())];
             std::ptrdiff_t const row = std::ptrdiff_t{a.kv_heads} * a.head_dim, first = std::ptrdiff_t{heads.begin} * a.head_dim;
-            kernel::load_kv(keys + first, values + first, row, c.keys(own_layer), c.values(own_layer), c.head_stride(own_layer), heads.size(),
-                            a.head_dim, 0, static_cast<int>(positions));
+            kernel::load_kv(keys + first, values + first, row, c.keys(own_layer), c.values(own_layer), c.head_stride(own_layer),
+                            heads.size(), a.head_dim, 0, static_cast<int>(positions));
         });
     }
     /// The inverse, into caches with room: every head to each rank that holds it.
@@ -130,13 +132,15 @@ public:
             for (std::size_t m = 0; m < stages_[s].members.size(); ++m) {
                 rank_program const& r = *stages_[s].members[m];
                 if (worker >= 0 && stages_[s].workers[m] != worker) continue;
-                if (share const heads = r.kv_heads(own_layer); heads.size() > 0) use(r, own_layer, heads, graph_.config->layer(layer).attention);
+                if (share const heads = r.kv_heads(own_layer); heads.size() > 0)
+                    use(r, own_layer, heads, graph_.config->layer(layer).attention);
             }
         }
     }
 
     /// (wanted rows, V), after a call.
     float const* logits() const { return logits_.data(); }
+    float* logits_place() { return logits_.data(); }
 
     /// Every rank in the caller's thread, step by step.
     void run(batch const& b) {
@@ -151,8 +155,9 @@ public:
     }
 
     /// One worker's way through the stages: it waits for the one before, runs its rank in step with the group, and tells the next.
-    /// After a failure nothing more is computed, but everybody still meets, so that nobody waits for ever. `call` counts calls from 1.
-    void serve(int worker, batch const& b, std::uint32_t call, meeting_place& place) {
+    /// After a failure nothing more is computed, but everybody still meets, so that nobody waits for ever.
+    template <class Place>
+    void serve(int worker, batch const& b, Place& place) {
         std::exception_ptr failure;
         auto const attempt = [&place, &failure](auto work) {
             if (place.failed()) return;
@@ -169,16 +174,16 @@ public:
             for (std::size_t m = 0; m < g.members.size(); ++m) {
                 if (g.workers[m] != worker) continue;
                 if (s > 0) {
-                    place.await(s - 1, call);
+                    place.await(s - 1, m);
                     attempt([&] { g.members[m]->take_over(root_of(s - 1), b); });
                 }
                 for (step const& x : g.steps) {
                     attempt([&] { g.members[m]->run(x, b); });
-                    if (g.members.size() > 1) place.meet(s, static_cast<std::uint32_t>(g.members.size()));
+                    if (g.members.size() > 1) place.meet(s, m, x);
                 }
                 if (m != 0) continue;
                 if (s + 1 == stages_.size()) attempt([&] { g.members[0]->collect_logits(logits_.data(), b); });
-                place.finish(s, call);
+                place.finish(s);
             }
         }
         if (failure) std::rethrow_exception(failure);

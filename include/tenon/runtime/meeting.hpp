@@ -2,10 +2,14 @@
 // microseconds, a spin a fraction of one.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <tenon/graph/stage.hpp>
+#include <tenon/runtime/batch.hpp>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <span>
 #if defined(__linux__)
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -78,14 +82,15 @@ protected:
     ~step_observer() = default;
 };
 
-/// A view of the words of all stages, for one worker. Whoever shares them keeps them.
+/// A view of the words of all stages, for one worker in one call; calls count from 1. Whoever shares the words keeps them.
 class meeting_place {
 public:
-    meeting_place(stage_words* stages, shared_word& failed, step_observer* steps, waiting how)
-        : stages_(stages), failed_(&failed), steps_(steps), how_(how) {}
+    meeting_place(stage_words* stages, std::span<stage_traits const> graph, std::uint32_t call, shared_word& failed, step_observer* steps, waiting how)
+        : stages_(stages), graph_(graph), call_(call), failed_(&failed), steps_(steps), how_(how) {}
 
-    /// Returns when all `ranks` of a stage have come.
-    void meet(std::size_t stage, std::uint32_t ranks) noexcept {
+    /// Returns when all ranks of a stage have come.
+    void meet(std::size_t stage, std::size_t /*member*/, step const& /*done*/) noexcept {
+        auto const ranks = static_cast<std::uint32_t>(graph_[stage].ranks());
         stage_words& w = stages_[stage];
         std::uint32_t const round = w.round.load(std::memory_order_acquire);
         if (w.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == ranks) {
@@ -96,14 +101,14 @@ public:
             wait_for_change(w.round, round, how_);
         }
     }
-    /// Returns when the root of a stage has finished a call.
-    void await(std::size_t stage, std::uint32_t call) noexcept {
+    /// Returns when the root of a stage has finished.
+    void await(std::size_t stage, std::size_t /*member of the next*/) noexcept {
         shared_word const& finished = stages_[stage].finished;
-        for (std::uint32_t seen = finished.load(std::memory_order_acquire); seen != call; seen = finished.load(std::memory_order_acquire))
+        for (std::uint32_t seen = finished.load(std::memory_order_acquire); seen != call_; seen = finished.load(std::memory_order_acquire))
             wait_for_change(finished, seen, how_);
     }
-    void finish(std::size_t stage, std::uint32_t call) noexcept {
-        stages_[stage].finished.store(call, std::memory_order_release);
+    void finish(std::size_t stage) noexcept {
+        stages_[stage].finished.store(call_, std::memory_order_release);
         wake_all(stages_[stage].finished, how_.across_processes);
     }
 
@@ -115,6 +120,8 @@ public:
 
 private:
     stage_words* stages_;
+    std::span<stage_traits const> graph_;
+    std::uint32_t call_;
     shared_word* failed_;
     step_observer* steps_;
     waiting how_;

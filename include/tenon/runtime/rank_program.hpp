@@ -185,6 +185,53 @@ public:
         }
     }
 
+    /// Calls `visit` with what this rank has published in a step. Of a peer in another process, with where to put it: how much that is, the
+    /// routing table of `here` knows, a rank of the group that is in this process.
+    template <class Visit>
+    void publications(step s, batch const& b, basic_rank_program const& here, Visit visit) {
+        if (s.what == step_kind::serve || s.what == step_kind::join_widths) return experts_.publications(s, here.experts_, visit);
+        if (is_follower()) return;
+        std::int64_t const T = b.rows(), H = config_->hidden, own = is_cut_ ? share_of(config_->hidden, member_, ranks_).size() : H;
+        auto const product = [&](published<float>& input, std::int64_t width) {  // what a join of it reads
+            if (join_ == join_kind::gather)
+                visit(publication{input.data(), T, width});
+            else
+                visit(publication{partial_.data(), T, H, true});
+        };
+        block_kind const& k = kind(s.layer);
+        switch (s.what) {
+            case step_kind::look_up:
+                if (is_cut_) visit(publication{piece_.data(), T, H});
+                return;
+            case step_kind::attend:
+                if (is_cut_) product(attended_, heads_of(k.attention) * k.attention.head_dim);
+                return;
+            case step_kind::feed:
+                if (is_cut_) product(gate_, own_width(k.ffn.width));
+                return;
+            case step_kind::route:
+                if (!is_cut_) {
+                    visit(publication{normed_.data(), T, H});
+                    experts_.publish_tables(s.layer, visit);
+                } else if (k.experts.shared_width > 0) {
+                    product(gate_, own_width(k.experts.shared_width));
+                }
+                return;
+            case step_kind::attention_join:
+            case step_kind::feed_join:
+            case step_kind::combine:
+                if (is_cut_) visit(publication{piece_.data(), T, own});
+                return;
+            case step_kind::head:
+                if (is_cut_) visit(publication{logits_.data(), static_cast<std::int64_t>(b.wanted.size()), vocabulary().size(), false, true});
+                return;
+            default: return;
+        }
+    }
+    /// Whether it takes the residual stream over from the stage before.
+    bool takes_over() const { return !is_follower(); }
+    float* residual_place() { return residual_.data(); }
+
 private:
     static constexpr std::size_t largest(std::size_t a, std::size_t b) { return a > b ? a : b; }
     block_kind const& kind(int layer) const { return config_->layer(stage_.first_layer + layer); }

@@ -41,6 +41,13 @@ private:
     int number_ = -1;
 };
 
+/// Moves a new descriptor above the standard streams, which a host may have closed: what is printed must reach nothing of ours.
+inline descriptor above_streams(int number) {
+    constexpr int lowest = 10;
+    descriptor const made(number);
+    return descriptor(made ? ::fcntl(number, F_DUPFD_CLOEXEC, lowest) : -1);
+}
+
 /// Seconds of a clock that only goes forward.
 inline double monotonic_seconds() {
     std::timespec t{};
@@ -68,9 +75,7 @@ public:
     /// Sends a message, with files beside its first bytes. `deadline` by monotonic_seconds.
     channel_end send(message_kind kind, std::span<std::byte const> payload, double deadline, std::span<int const> files = {}) {
         message_header const header{.kind = kind, .bytes = payload.size()};
-        auto const head = std::as_bytes(std::span(&header, 1));
-        if (channel_end const e = send_all(head, deadline, files); e != channel_end::open) return e;
-        return send_all(payload, deadline, {});
+        return send_all(std::as_bytes(std::span(&header, 1)), payload, deadline, files);
     }
 
     /// Receives one whole message. Refuses what is none.
@@ -105,12 +110,13 @@ private:
         }
     }
 
-    channel_end send_all(std::span<std::byte const> bytes, double deadline, std::span<int const> files) {
-        while (!bytes.empty()) {
-            ::iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    /// Both in one go: a header alone would wake the other side twice.
+    channel_end send_all(std::span<std::byte const> first, std::span<std::byte const> second, double deadline, std::span<int const> files) {
+        while (!first.empty() || !second.empty()) {
+            ::iovec pieces[]{{const_cast<std::byte*>(first.data()), first.size()}, {const_cast<std::byte*>(second.data()), second.size()}};
             ::msghdr m{};
-            m.msg_iov = &piece;
-            m.msg_iovlen = 1;
+            m.msg_iov = pieces;
+            m.msg_iovlen = 2;
             alignas(::cmsghdr) std::byte room[CMSG_SPACE(most_files * sizeof(int))]{};
             if (!files.empty()) {
                 m.msg_control = room;
@@ -123,7 +129,9 @@ private:
             }
             ::ssize_t const n = ::sendmsg(end_.number(), &m, MSG_NOSIGNAL | MSG_DONTWAIT);
             if (n > 0) {
-                bytes = bytes.subspan(static_cast<std::size_t>(n));
+                auto const sent = static_cast<std::size_t>(n), of_first = sent < first.size() ? sent : first.size();
+                first = first.subspan(of_first);
+                second = second.subspan(sent - of_first);
                 files = {};
             } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
                 if (!wait(POLLOUT, deadline)) return channel_end::late;
@@ -173,14 +181,11 @@ private:
     descriptor end_;
 };
 
-/// Two ends that know each other, and no other process does. Above the standard streams, which a host may have closed.
+/// Two ends that know each other, and no other process does.
 inline std::pair<descriptor, descriptor> socket_pair() {
-    constexpr int lowest = 10;
     int ends[2]{-1, -1};
-    bool const made = ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0;
-    descriptor const first(ends[0]), second(ends[1]);
-    std::pair<descriptor, descriptor> pair{descriptor(made ? ::fcntl(ends[0], F_DUPFD_CLOEXEC, lowest) : -1),
-                                           descriptor(made ? ::fcntl(ends[1], F_DUPFD_CLOEXEC, lowest) : -1)};
+    static_cast<void>(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
+    std::pair<descriptor, descriptor> pair{above_streams(ends[0]), above_streams(ends[1])};
     if (!pair.first || !pair.second) refuse("workers_start", std::string("no socket pair: ") + std::strerror(errno) + "; more open files would do");
     return pair;
 }

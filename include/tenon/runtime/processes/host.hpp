@@ -20,10 +20,12 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -65,6 +67,8 @@ public:
         return caches;
     }
     void reserve(sequence& s, std::int64_t positions) override {
+        require_alive();
+        forget(positions == 0 ? most_forgotten : 0);
         s.forgotten = forgotten_;
         if (positions == 0) return;
         for (sequence_cache& c : s.caches) c.reserve(positions);
@@ -78,17 +82,20 @@ public:
         out.put(s.number).put(s.length).put(layer);
         struct answers final : listener {
             grouped_attention const* a = nullptr;
+            std::size_t positions = 0;
             float *keys = nullptr, *values = nullptr;
             void answer(int, byte_reader& in) override {
                 std::size_t const D = static_cast<std::size_t>(a->head_dim), row = static_cast<std::size_t>(a->kv_heads) * D;
                 for (int head = in.take<int>(); head >= 0; head = in.take<int>())
                     for (float* const to : {keys, values}) {
                         std::vector<float> const one = in.list<float>();
-                        for (std::size_t t = 0; t * D < one.size(); ++t) std::memcpy(to + t * row + static_cast<std::size_t>(head) * D, one.data() + t * D, D * sizeof(float));
+                        require_sense(head < a->kv_heads && one.size() == positions * D);
+                        for (std::size_t t = 0; t < positions; ++t) std::memcpy(to + t * row + static_cast<std::size_t>(head) * D, one.data() + t * D, D * sizeof(float));
                     }
             }
         } listening;
         listening.a = &machine_.graph().config->layer(layer).attention;
+        listening.positions = static_cast<std::size_t>(s.length);
         listening.keys = keys;
         listening.values = values;
         tell_all(message_kind::read_layer, out, &listening);
@@ -102,6 +109,7 @@ public:
     }
 
     void forward(batch& b) override {
+        require_alive();
         for (batch_part const& p : b.parts)
             for (sequence_cache& c : p.caches) c.grow(p.first_position + p.rows, machine_.graph().config->max_positions);
         arena counting;
@@ -111,6 +119,7 @@ public:
         machine_.publish(b, shared);
         traced_.assign(machine_.graph().stages.size(), {});
         unroutable_ = {};
+        rows_ = b.rows();
         if (b.rows() == 0) return;
         control_.failed().store(0, std::memory_order_release);
         byte_writer out;
@@ -139,6 +148,8 @@ public:
                     rank_census& c = (*all)[static_cast<std::size_t>(r)];
                     for (std::int64_t* const n : {&c.messages, &c.bytes, &c.gathers, &c.reductions, &c.hand_overs, &c.products, &c.rows}) *n = in.take<std::int64_t>();
                     c.experts = in.list<expert_census>();
+                    int before = -1;
+                    for (expert_census const& e : c.experts) require_sense(e.layer > std::exchange(before, e.layer) && e.layer < self->machine_.graph().config->layers);
                 }
             }
         } listening;
@@ -163,15 +174,15 @@ public:
 private:
     /// Told of what a worker answers when it is done.
     struct listener {
-        virtual void answer(int worker, byte_reader& in) = 0;
+        virtual void answer(int worker, byte_reader& in) = 0;  ///< what throws another refusal than require_sense's is the call's, not the worker's
 
     protected:
         ~listener() = default;
     };
 
     void start(std::uint64_t backends) {
-        std::string const program = how_.worker_program.empty() ? this_program() : how_.worker_program;
-        for (int w = 0; w < machine_.workers(); ++w) workers_.push_back(worker_process::start(program, backends));
+        program_ = how_.worker_program.empty() ? this_program() : how_.worker_program;
+        for (int w = 0; w < machine_.workers(); ++w) workers_.push_back(worker_process::start(program_, backends));
         build_identity const own{.backends = backends};
         byte_writer hello;
         write(hello, own);
@@ -179,15 +190,23 @@ private:
         for (int w = 0; w < machine_.workers(); ++w) {
             message m;
             channel& talk = at(w).talk;
-            channel_end const sent = talk.send(message_kind::hello, hello.bytes(), deadline);
-            channel_end const e = sent == channel_end::open ? talk.receive(m, deadline) : sent;
-            if (e == channel_end::late) give_up(w, program + " does not say that it is a worker within " + seconds(how_.start_seconds) + "; a program that includes tenon/runtime/processes.hpp would do");
-            if (e == channel_end::closed) give_up(w, "the worker");
-            byte_reader in(m.payload);
-            if (m.kind != message_kind::hello) give_up(w, program + " greets with a message of kind " + std::to_string(static_cast<std::uint32_t>(m.kind)));
-            require_same_build(own, read_identity(in));
-            in.end();
+            channel_end e = talk.send(message_kind::hello, hello.bytes(), deadline);
+            try {
+                if (e == channel_end::open) e = talk.receive(m, deadline);
+                if (e == channel_end::late) refuse_program(w, "does not say that it is one within " + seconds(how_.start_seconds));
+                if (e == channel_end::closed) refuse_program(w, at(w).ends_within(1.0) ? at(w).status() : "has closed its channel");
+                byte_reader in(m.payload);
+                if (m.kind != message_kind::hello) refuse_program(w, "greets with a message of kind " + std::to_string(static_cast<std::uint32_t>(m.kind)));
+                require_same_build(own, read_identity(in));
+                in.end();
+            } catch (refusal const& r) {
+                if (!r.law_name().starts_with("worker_message")) throw;
+                refuse_program(w, std::string("talks nonsense: ") + r.what());
+            }
         }
+    }
+    [[noreturn]] void refuse_program(int w, std::string const& why) const {
+        refuse("workers_start", who(w) + ": " + program_ + " is no worker: it " + why + "; a program that includes tenon/runtime/processes.hpp and loads with the same backends would do");
     }
 
     void build(graph_view graph, checkpoint::folder const& files, checkpoint::block_scaling scaling, load_options const& options) {
@@ -227,7 +246,7 @@ private:
     /// Sends a command to every worker and waits for all.
     void tell_all(message_kind kind, byte_writer const& out, listener* to = nullptr) {
         require_alive();
-        forget();
+        forget(0);
         for (int w = 0; w < machine_.workers(); ++w) send(w, kind, out);
         gather(to, all_workers());
     }
@@ -235,14 +254,15 @@ private:
     void send(int w, message_kind kind, byte_writer const& out) {
         channel_end const e = at(w).talk.send(kind, out.bytes(), monotonic_seconds() + how_.hang_seconds);
         if (e != channel_end::open) give_up(w, e == channel_end::late ? "the worker takes no command within " + seconds(how_.hang_seconds) : "the worker");
+        control_.of(w).told.fetch_add(1, std::memory_order_release);
     }
 
-    /// Tells the workers of sequences that are no more.
-    void forget() {
+    /// Tells the workers of sequences that are no more, where there are more than `most`.
+    void forget(std::size_t most) {
         std::vector<std::int64_t> numbers;
         {
             std::lock_guard const lock(forgotten_->mutex);
-            numbers.swap(forgotten_->numbers);
+            if (forgotten_->numbers.size() > most) numbers.swap(forgotten_->numbers);
         }
         if (numbers.empty()) return;
         byte_writer out;
@@ -258,68 +278,110 @@ private:
 
     /// Waits until each of these workers has said that it is done, and throws what the lowest of them that failed has said.
     void gather(listener* to, std::vector<int> waiting_for) {
+        bool const loading = options_ != nullptr;
         failure first;
+        std::exception_ptr own;  // of whoever is told: the workers still finish what they say
         std::vector<std::uint32_t> progress(static_cast<std::size_t>(machine_.workers()), 0);
-        double moved = monotonic_seconds();
+        double last = monotonic_seconds(), quiet = 0;
         std::vector<::pollfd> polled;
         while (!waiting_for.empty()) {
+            linger(waiting_for);
             polled.clear();
             for (int const w : waiting_for) polled.push_back({at(w).talk.number(), POLLIN, 0});
-            int const ready = ::poll(polled.data(), polled.size(), 100);
-            if (ready > 0) moved = monotonic_seconds();
-            for (std::size_t i = 0; ready > 0 && i < polled.size(); ++i)
-                if (polled[i].revents != 0) hear(waiting_for[i], to, first, waiting_for_done_);
-            for (int const w : waiting_for_done_) std::erase(waiting_for, w);
-            waiting_for_done_.clear();
-            for (int w = 0; w < machine_.workers(); ++w) {
-                std::uint32_t const now = control_.progress(static_cast<std::size_t>(w)).load(std::memory_order_relaxed);
-                if (std::exchange(progress[static_cast<std::size_t>(w)], now) != now) moved = monotonic_seconds();
+            bool moved = ::poll(polled.data(), polled.size(), 100) > 0;
+            for (std::size_t i = 0; moved && i < polled.size(); ++i) {
+                if (polled[i].revents == 0) continue;
+                try {
+                    hear(waiting_for[i], own ? nullptr : to, first);
+                } catch (...) {
+                    if (loading || !cause_.empty()) throw;
+                    if (!own) own = std::current_exception();
+                }
             }
-            if (!waiting_for.empty() && monotonic_seconds() - moved > how_.hang_seconds) give_up(slowest(waiting_for), "no worker has moved for " + seconds(how_.hang_seconds));
+            for (int const w : done_) std::erase(waiting_for, w);
+            done_.clear();
+            for (int w = 0; w < machine_.workers(); ++w) {
+                std::uint32_t const now = control_.of(w).progress.load(std::memory_order_relaxed);
+                if (std::exchange(progress[static_cast<std::size_t>(w)], now) != now) moved = true;
+            }
+            // One large tensor is one slice, and may take its time: from a disk, or through a conversion.
+            for (std::size_t i = 0; loading && !moved && i < waiting_for.size(); ++i) moved = is_busy(at(waiting_for[i]).run_state());
+            // A second at most for each look: where all of us have been stopped for long, nobody hangs.
+            double const now = monotonic_seconds(), since = now - std::exchange(last, now);
+            quiet = moved ? 0 : quiet + (since < 1.0 ? since : 1.0);
+            if (!waiting_for.empty() && quiet > how_.hang_seconds) give_up_stuck(slowest(waiting_for));
         }
+        if (own) std::rethrow_exception(own);
         if (first.worker < 0) return;
         if (!first.law.empty()) throw refusal(first.law, first.sentence);
-        throw std::runtime_error(who(first.worker) + ": " + first.sentence);
+        refuse("workers_compute", who(first.worker) + ": " + first.sentence);
     }
 
-    /// The one of those that has come least far: it keeps the others waiting.
-    int slowest(std::vector<int> const& of) const {
-        int least = of[0];
-        for (int const w : of)
-            if (control_.progress(static_cast<std::size_t>(w)).load() < control_.progress(static_cast<std::size_t>(least)).load()) least = w;
-        return least;
+    /// Spins while nobody has answered, for the time of a short step: to be woken costs more.
+    void linger(std::vector<int> const& waiting_for) {
+        for (int i = 0; i < spins_; ++i, pause_cpu())
+            for (int const w : waiting_for)
+                if (is_ahead(control_.of(w).answers, at(w).heard)) return;
     }
 
-    /// Receives one message of a worker.
-    void hear(int w, listener* to, failure& first, std::vector<int>& done) {
+    static bool is_busy(char run_state) { return run_state == 'R' || run_state == 'D'; }
+    static bool is_stopped(char run_state) { return run_state == 'T' || run_state == 't'; }
+
+    /// The one of those that keeps the others waiting: one that is stopped, else one that is busy, else the one that has come least far.
+    int slowest(std::vector<int> const& of) {
+        auto const guilt = [this](int w) {
+            char const state = at(w).run_state();
+            return is_stopped(state) ? 2 : is_busy(state) ? 1 : 0;
+        };
+        int worst = of[0];
+        for (int const w : of) {
+            auto const steps = [this](int x) { return control_.of(x).progress.load(); };
+            if (guilt(w) > guilt(worst) || (guilt(w) == guilt(worst) && steps(w) < steps(worst))) worst = w;
+        }
+        return worst;
+    }
+
+    /// Receives one message of a worker, and tells of it.
+    void hear(int w, listener* to, failure& first) {
         channel_end e = channel_end::closed;
         try {
             e = at(w).talk.receive(heard_, monotonic_seconds() + how_.hang_seconds);
-            if (e == channel_end::open) {
-                byte_reader in(heard_.payload);
-                switch (heard_.kind) {
-                    case message_kind::loaded: return report(in);
-                    case message_kind::pieces: return visit_one(in);
-                    case message_kind::done:
-                        if (to != nullptr) to->answer(w, in);
-                        in.end();
-                        done.push_back(w);
-                        return;
-                    case message_kind::failed: {
-                        failure f{w, in.text(), in.text()};
-                        in.end();
-                        if (first.worker < 0 || w < first.worker) first = std::move(f);
-                        done.push_back(w);
-                        return;
-                    }
-                    default: give_up(w, "the worker answers with a message of kind " + std::to_string(static_cast<std::uint32_t>(heard_.kind)));
-                }
-            }
+            ++at(w).heard;
+            if (e == channel_end::open) return take(w, to, first);
         } catch (refusal const& r) {
             if (r.law_name().starts_with("worker_message")) give_up(w, std::string("the worker talks nonsense: ") + r.what());
             throw;
         }
         give_up(w, e == channel_end::late ? "the worker stops in the middle of an answer for " + seconds(how_.hang_seconds) : "the worker");
+    }
+    void take(int w, listener* to, failure& first) {
+        byte_reader in(heard_.payload);
+        switch (heard_.kind) {
+            case message_kind::loaded: return report(in);
+            case message_kind::pieces: return visit_one(in);
+            case message_kind::done:
+                done_.push_back(w);
+                if (to == nullptr) return;
+                to->answer(w, in);
+                return in.end();
+            case message_kind::failed: {
+                done_.push_back(w);
+                failure f{w, in.text(), in.text()};
+                in.end();
+                if (first.worker < 0 || w < first.worker) first = std::move(f);
+                return;
+            }
+            default: give_up(w, "the worker answers with a message of kind " + std::to_string(static_cast<std::uint32_t>(heard_.kind)));
+        }
+    }
+
+    /// Refuses an answer that no worker of this build gives: what it says is used as indices and sizes.
+    static void require_sense(bool makes_sense) {
+        if (!makes_sense) refuse("worker_message_makes_sense", "the numbers of an answer are not those of the model");
+    }
+
+    [[noreturn]] void give_up_stuck(int w) {
+        give_up(w, "no worker has moved for " + seconds(how_.hang_seconds) + (is_stopped(at(w).run_state()) ? ", and this one is stopped" : ""));
     }
 
     void report(byte_reader& in) {
@@ -331,34 +393,56 @@ private:
 
     void take_answer(int worker, byte_reader& in) {
         auto const found = in.take<unroutable_row>();
+        require_sense(found.row < rows_ && found.layer < machine_.graph().config->layers && (found.row < 0 || found.layer >= 0));
         if (found.row >= 0 && (unroutable_.row < 0 || found.layer < unroutable_.layer)) unroutable_ = found;
         if (!traces_) return;
-        for (std::size_t s = 0; s < machine_.graph().stages.size(); ++s)
-            if (machine_.worker_of_rank(machine_.root_of(s).rank()) == worker) traced_[s] = in.list<std::int32_t>();
+        for (std::size_t s = 0; s < machine_.graph().stages.size(); ++s) {
+            if (machine_.worker_of_rank(machine_.root_of(s).rank()) != worker) continue;
+            traced_[s] = in.list<std::int32_t>();
+            std::size_t chosen = 0;
+            stage_traits const& stage = machine_.graph().stages[s];
+            for (int l = stage.first_layer; l <= stage.last_layer; ++l)
+                if (routed_experts const& e = machine_.graph().config->layer(l).experts) chosen += static_cast<std::size_t>(e.chosen);
+            require_sense(found.row >= 0 || traced_[s].size() == chosen * static_cast<std::size_t>(rows_));
+        }
     }
 
     /// Everything that a worker holds, or one of its ranks.
     void visit(int worker, int rank, piece_visitor& visitor) {
         require_alive();
+        forget(0);
         byte_writer out;
         out.put(rank);
         visiting_ = &visitor;
         send(worker, message_kind::pieces, out);
         gather(nullptr, {worker});
-        visiting_ = nullptr;
     }
     void visit_one(byte_reader& in) {
         held_piece p;
-        p.what = in.take<role>();
+        p.what = in.one_of(role::head);
         p.layer = in.take<int>();
         p.expert = in.take<int>();
         p.rows = in.take<share>();
         p.columns = in.take<share>();
-        p.type = in.take<dtype>();
+        p.type = in.one_of(last_of<dtype>);
         auto const size = in.take<std::uint64_t>();
         p.data = in.some(static_cast<std::size_t>(size));
         in.end();
-        if (visiting_ != nullptr) visiting_->piece(p);
+        require_sense(is_held(p));
+        piece_visitor* const visitor = std::exchange(visiting_, nullptr);  // gone where it throws
+        if (visitor != nullptr) visitor->piece(p);
+        visiting_ = visitor;
+    }
+    /// Whether a piece is within a tensor of the graph.
+    bool is_held(held_piece const& p) const {
+        auto const within = [](share s, int extent) { return s.begin >= 0 && s.begin <= s.end && s.end <= extent; };
+        for (tensor const& t : machine_.graph().ir.tensors) {
+            stage_traits const& s = machine_.graph().stages[static_cast<std::size_t>(t.stage)];
+            bool const in_layers = is_of_layer(t.what) ? p.layer >= s.first_layer && p.layer <= s.last_layer : p.layer == 0;
+            if (t.what != p.what || !in_layers || p.expert < 0 || p.expert >= t.experts || !within(p.rows, t.rows) || !within(p.columns, t.columns)) continue;
+            return p.data.size() == static_cast<std::size_t>(p.rows.size()) * static_cast<std::size_t>(p.columns.size()) * static_cast<std::size_t>(bytes_of(p.type));
+        }
+        return false;
     }
 
     /// Ends every worker and throws what one of them has done. `why` is a sentence, or a name that is followed by how the worker ended.
@@ -372,6 +456,8 @@ private:
         refuse("workers_live", cause_ + "; all workers of the model are ended, and another load would do");
     }
     void require_alive() const {
+        if (owner_ != ::getpid())
+            refuse("workers_live", "the workers of this model are those of process " + std::to_string(owner_) + ", of which this one is a fork; another load would do");
         if (!cause_.empty()) refuse("workers_live", "the workers of this model are ended (" + cause_ + "); another load would do");
     }
 
@@ -410,14 +496,17 @@ private:
     shared_memory control_memory_, arena_memory_;
     control_block control_;
     std::shared_ptr<forgotten_sequences> forgotten_ = std::make_shared<forgotten_sequences>();
+    static constexpr std::size_t most_forgotten = 1000;  ///< that a call which has nothing else to say keeps to itself
     std::uint32_t call_ = 0;
+    int rows_ = 0;  ///< of the call
+    int spins_ = static_cast<unsigned>(machine_.workers()) < std::thread::hardware_concurrency() ? 4000 : 0;
     std::int64_t bytes_done_ = 0, bytes_total_ = 0;
     bool traces_ = options_->routing != nullptr;
     unroutable_row unroutable_{};
     piece_visitor* visiting_ = nullptr;
-    std::string cause_{};  ///< why the workers were ended
+    std::string program_{}, cause_{};  ///< what the workers run; why they were ended
     deferred<Lazy, std::vector<std::vector<std::int32_t>>> traced_;
-    std::vector<int> waiting_for_done_;
+    std::vector<int> done_;  ///< that have just said so
     message heard_;
     deferred<Lazy, std::vector<worker_process>> workers_;
 };

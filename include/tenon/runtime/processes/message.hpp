@@ -105,6 +105,16 @@ public:
         std::vector<char> const s = list<char>();
         return {s.begin(), s.end()};
     }
+    bool flag() { return one_of<std::uint8_t>(1) != 0; }
+    /// An enumerator, or a small number, up to `last`: other bytes would be none.
+    template <class T>
+    T one_of(T last) {
+        using number = std::make_unsigned_t<typename std::conditional_t<std::is_enum_v<T>, std::underlying_type<T>, std::type_identity<T>>::type>;
+        auto const given = take<number>();
+        if (given > static_cast<number>(last))
+            refuse("worker_message_is_whole", std::to_string(given) + " is given; 0 to " + std::to_string(static_cast<number>(last)) + " would do");
+        return static_cast<T>(given);
+    }
     std::span<std::byte const> some(std::size_t count) {
         if (count > left_.size()) short_of(count);
         std::span<std::byte const> const taken = left_.first(count);

@@ -7,9 +7,11 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <new>
 #include <string>
@@ -24,7 +26,7 @@ public:
     /// Makes one of that size. Its pages are there, or it is refused: a full memory must not end a process at its first touch.
     static shared_memory make(std::size_t bytes) {
         shared_memory m;
-        m.file_ = descriptor(::memfd_create("tenon", MFD_CLOEXEC));
+        m.file_ = above_streams(::memfd_create("tenon", MFD_CLOEXEC));
         if (!m.file_) refuse("shared_memory_suffices", std::string("no shared memory: ") + std::strerror(errno));
         m.resize(bytes);
         return m;
@@ -49,17 +51,20 @@ public:
     void* data() const { return data_; }
     std::size_t bytes() const { return bytes_; }
 
-    /// Grows the file and maps it anew: pointers into it are void.
+    /// Grows the file and maps it anew: pointers into it are void. Where that is refused all stays as it was.
     void resize(std::size_t bytes) {
-        int const error = ::posix_fallocate(file_.number(), 0, static_cast<::off_t>(bytes));
+        ::rlimit most{};
+        ::getrlimit(RLIMIT_FSIZE, &most);  // the system ends a process that goes beyond
+        int error = most.rlim_cur != RLIM_INFINITY && bytes > most.rlim_cur ? EFBIG : EINTR;
+        while (error == EINTR) error = ::posix_fallocate(file_.number(), 0, static_cast<::off_t>(bytes));
         if (error != 0)
             refuse("shared_memory_suffices", "no shared memory of " + std::to_string(bytes) + " bytes: " + std::strerror(error) + "; a smaller batch or chunk would do");
         map(bytes);
     }
     void map(std::size_t bytes) {
-        unmap();
         void* const where = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_.number(), 0);
         if (where == MAP_FAILED) refuse("shared_memory_suffices", "no room to map " + std::to_string(bytes) + " bytes of shared memory: " + std::strerror(errno));
+        unmap();
         data_ = where;
         bytes_ = bytes;
     }
@@ -74,24 +79,40 @@ private:
     std::size_t bytes_ = 0;
 };
 
-/// The words that all workers and the host see: a stage's meetings, a call's failure, and how far each worker is.
+/// The words of one worker, each on a cache line of its own. The counts of messages only say when it is worth to look into the channel.
+struct worker_words {
+    alignas(64) shared_word progress{0};  ///< steps taken and slices loaded
+    alignas(64) shared_word told{0};      ///< messages of the host, since it told the worker its part
+    alignas(64) shared_word answers{0};   ///< messages of the worker, since then
+};
+
+/// Whether more messages have been counted than have been heard: the counts go around.
+inline bool is_ahead(shared_word const& counted, std::uint32_t heard) noexcept {
+    return static_cast<std::int32_t>(counted.load(std::memory_order_acquire) - heard) > 0;
+}
+
+/// The words that all workers and the host see: a stage's meetings, a call's failure, and what is between each worker and the host.
 class control_block {
 public:
-    static std::size_t bytes_for(std::size_t stages, std::size_t workers) { return (1 + workers) * 64 + stages * sizeof(stage_words); }
+    static std::size_t bytes_for(std::size_t stages, std::size_t workers) {
+        return 64 + workers * sizeof(worker_words) + stages * sizeof(stage_words);
+    }
 
     control_block(void* memory, std::size_t stages, std::size_t workers) : base_(static_cast<std::byte*>(memory)), stages_(stages), workers_(workers) {}
 
     /// Sets every word to 0; by the host, before a worker maps them.
     void initialise() {
         ::new (base_) shared_word(0);
-        for (std::size_t w = 0; w < workers_; ++w) ::new (base_ + 64 * (1 + w)) shared_word(0);
-        for (std::size_t s = 0; s < stages_; ++s) ::new (base_ + 64 * (1 + workers_) + s * sizeof(stage_words)) stage_words;
+        for (std::size_t w = 0; w < workers_; ++w) ::new (place_of(w)) worker_words;
+        for (std::size_t s = 0; s < stages_; ++s) ::new (place_of(workers_) + s * sizeof(stage_words)) stage_words;
     }
     shared_word& failed() const { return *std::launder(reinterpret_cast<shared_word*>(base_)); }
-    shared_word& progress(std::size_t worker) const { return *std::launder(reinterpret_cast<shared_word*>(base_ + 64 * (1 + worker))); }
-    stage_words* stages() const { return std::launder(reinterpret_cast<stage_words*>(base_ + 64 * (1 + workers_))); }
+    worker_words& of(int worker) const { return *std::launder(reinterpret_cast<worker_words*>(place_of(static_cast<std::size_t>(worker)))); }
+    stage_words* stages() const { return std::launder(reinterpret_cast<stage_words*>(place_of(workers_))); }
 
 private:
+    std::byte* place_of(std::size_t worker) const { return base_ + 64 + worker * sizeof(worker_words); }
+
     std::byte* base_;
     std::size_t stages_, workers_;
 };

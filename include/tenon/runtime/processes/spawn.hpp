@@ -38,10 +38,19 @@ inline std::string this_program() {
     return same ? path : link;
 }
 
-/// "signal 9 (Killed)", "status 3"
-inline std::string show_status(int status) {
-    if (WIFSIGNALED(status)) return "was ended by signal " + std::to_string(WTERMSIG(status)) + " (" + ::strsignal(WTERMSIG(status)) + ")";
-    return "has exited with status " + std::to_string(WEXITSTATUS(status));
+/// A handle of a process, which no other that gets its number answers to; none where the system has none.
+inline descriptor process_handle([[maybe_unused]] ::pid_t id) {
+#if defined(SYS_pidfd_open)
+    return above_streams(static_cast<int>(::syscall(SYS_pidfd_open, id, 0)));
+#else
+    return {};
+#endif
+}
+
+/// "was ended by signal 9 (Killed)", "has exited with status 3"
+inline std::string show_status(::siginfo_t const& how) {
+    if (how.si_code == CLD_EXITED) return "has exited with status " + std::to_string(how.si_status);
+    return "was ended by signal " + std::to_string(how.si_status) + " (" + ::strsignal(how.si_status) + ")";
 }
 
 /// A worker and the host's end of its channel. Ended and reaped at the latest when this goes.
@@ -49,9 +58,10 @@ class worker_process {
 public:
     worker_process() = default;
     worker_process(worker_process&& other) noexcept
-        : talk(std::move(other.talk)), id_(std::exchange(other.id_, -1)), handle_(std::move(other.handle_)), status_(std::move(other.status_)) {}
+        : talk(std::move(other.talk)), heard(other.heard), id_(std::exchange(other.id_, -1)), handle_(std::move(other.handle_)), status_(std::move(other.status_)) {}
     worker_process& operator=(worker_process&& other) noexcept {
         std::swap(talk, other.talk);
+        std::swap(heard, other.heard);
         std::swap(id_, other.id_);
         std::swap(handle_, other.handle_);
         std::swap(status_, other.status_);
@@ -99,15 +109,24 @@ public:
         worker_process started;
         started.talk = channel(std::move(ours));
         started.id_ = id;
-#if defined(SYS_pidfd_open)
-        started.handle_ = descriptor(static_cast<int>(::syscall(SYS_pidfd_open, id, 0)));
-#endif
+        started.handle_ = process_handle(id);
         return started;
     }
 
     ::pid_t id() const { return id_; }
     /// How it ended; empty while it lives.
     std::string const& status() const { return status_; }
+
+    /// What the system says that it does: 'R' runs, 'S' sleeps, 'T' is stopped; 0 where nobody knows.
+    char run_state() const {
+        if (id_ < 0) return 0;
+        descriptor const file(::open(("/proc/" + std::to_string(id_) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
+        char text[256];
+        ::ssize_t const n = file ? ::read(file.number(), text, sizeof text) : -1;
+        for (::ssize_t i = n - 1; i > 0; --i)  // after the last parenthesis of the name
+            if (text[i] == ')') return i + 2 < n ? text[i + 2] : '\0';
+        return 0;
+    }
 
     void kill() noexcept {
         if (id_ < 0) return;
@@ -136,16 +155,23 @@ public:
     void abandon() noexcept { id_ = -1; }
 
     channel talk;
+    std::uint32_t heard = 0;  ///< messages of it, since it was told its part
 
 private:
     bool collect(int options) noexcept {
-        int status = 0;
-        ::pid_t n = 0;
-        do n = ::waitpid(id_, &status, options);
-        while (n < 0 && errno == EINTR);
-        if (n == 0) return false;
+        constexpr auto by_handle = static_cast<::idtype_t>(3);  // P_PIDFD, which older headers do not have
+        ::siginfo_t how{};
+        int failed = 0;
+        do failed = handle_ ? ::waitid(by_handle, static_cast<::id_t>(handle_.number()), &how, WEXITED | options)
+                            : ::waitid(P_PID, static_cast<::id_t>(id_), &how, WEXITED | options);
+        while (failed != 0 && errno == EINTR);
+        if (failed == 0 && how.si_pid == 0) return false;
+        if (failed != 0 && errno != ECHILD && handle_) {  // a system that knows handles, and does not wait for them
+            handle_.close();
+            return collect(options);
+        }
         try {
-            status_ = n > 0 ? show_status(status) : "has ended, and somebody else was told how";  // a host that ignores or reaps children
+            status_ = failed == 0 ? show_status(how) : "has ended, and somebody else was told how";  // a host that ignores or reaps children
         } catch (...) {}
         id_ = -1;
         handle_.close();

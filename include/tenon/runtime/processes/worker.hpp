@@ -37,11 +37,17 @@ namespace tenon::inline v0::detail {
 
 inline constexpr double never = 1e18;  ///< a deadline
 
-/// Ends this process when its host has gone, whatever it is doing. Not by the parent's death signal, which follows the thread that forked.
+/// Ends this process when its host has closed the channel or has ended, whatever this one is doing. Not by the channel alone, which a fork of
+/// the host keeps open, and not by the parent's death signal, which follows the thread that forked.
 inline void end_with_host(int channel) {
-    std::thread([channel] {
-        ::pollfd p{channel, POLLRDHUP, 0};
-        while (::poll(&p, 1, -1) <= 0 || (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0) {}
+    ::ucred host{};
+    ::socklen_t size = sizeof host;
+    ::getsockopt(channel, SOL_SOCKET, SO_PEERCRED, &host, &size);
+    std::thread([channel, id = host.pid] {
+        descriptor const process = process_handle(id);
+        if (!process && errno == ESRCH) ::_exit(0);
+        ::pollfd watched[]{{channel, POLLRDHUP, 0}, {process.number(), POLLIN, 0}};
+        while (::poll(watched, 2, -1) <= 0) {}
         ::_exit(0);
     }).detach();
 }
@@ -68,19 +74,22 @@ public:
         waiting_ = {crowded ? 0 : 4000, true};
     }
 
-    /// Reads the weights of this worker's ranks.
+    /// Reads the weights of this worker's ranks, and says so.
     void load() {
         checkpoint::folder const files(part_.directory);
         if (std::string const here = digest_of(files); here != part_.digest)
             refuse("worker_reads_the_hosts_checkpoint", part_.directory + " has the digest " + here + "; the host saw " + part_.digest);
         checkpoint::tensor_source const source(files, part_.config, part_.scaling);
         machine_.load(part_.worker, {source, part_.weights, this, part_.fault});
+        answer(byte_writer());
     }
 
     /// Serves until the host is gone.
     void serve() {
         message m;
-        while (host_->receive(m, never) == channel_end::open) {
+        for (std::uint32_t heard = 0;; ++heard) {
+            for (int i = 0; i < waiting_.spins && !is_ahead(words().told, heard); ++i) pause_cpu();  // the next token's call comes soon
+            if (host_->receive(m, never) != channel_end::open) return;
             try {
                 obey(m);
             } catch (refusal const& r) {
@@ -95,15 +104,15 @@ public:
 
 private:
     void step() override {
-        control_.progress(static_cast<std::size_t>(part_.worker)).fetch_add(1, std::memory_order_relaxed);
+        words().progress.fetch_add(1, std::memory_order_relaxed);
         misbehave(part_, *host_, ++steps_);
     }
     void loaded(std::string_view tensor, std::int64_t bytes, std::int64_t) override {
-        control_.progress(static_cast<std::size_t>(part_.worker)).fetch_add(1, std::memory_order_relaxed);
+        step();
         if (!part_.reports) return;
         byte_writer out;
         out.text(tensor).put(bytes);
-        host_->send(message_kind::loaded, out.bytes(), never);
+        say(message_kind::loaded, out);
     }
 
 public:
@@ -135,9 +144,14 @@ private:
     void answer_failure(std::string_view law, std::string_view sentence) {
         byte_writer out;
         out.text(law).text(sentence);
-        host_->send(message_kind::failed, out.bytes(), never);
+        say(message_kind::failed, out);
     }
-    void answer(byte_writer const& out) { host_->send(message_kind::done, out.bytes(), never); }
+    void answer(byte_writer const& out) { say(message_kind::done, out); }
+    void say(message_kind kind, byte_writer const& out) {
+        host_->send(kind, out.bytes(), never);
+        words().answers.fetch_add(1, std::memory_order_release);
+    }
+    worker_words& words() { return control_.of(part_.worker); }
 
     void obey(message const& m) {
         byte_reader in(m.payload);
@@ -194,20 +208,21 @@ private:
 
     void forward(byte_reader& in) {
         auto const call = in.take<std::uint32_t>();
-        auto const arena_bytes = in.take<std::uint64_t>();
-        batch_.parts.clear();
-        for (auto count = in.take<std::uint64_t>(); count > 0; --count) {
-            auto const number = in.take<std::int64_t>();
-            auto const first = in.take<int>(), rows = in.take<int>();
-            auto const position = in.take<std::int64_t>();
-            batch_.parts.push_back({caches_of(number), number, first, rows, position});
-        }
-        batch_.tokens = in.list<token_id>();
-        batch_.wanted = in.list<int>();
-        in.end();
-        meeting_place place(control_.stages(), control_.failed(), this, waiting_);
+        meeting_place place(control_.stages(), graph_.view().stages, call, control_.failed(), this, waiting_);
         std::exception_ptr failure;
         try {
+            each_rank([](auto& r) { r.experts().take_nan_row(); });  // of a call that failed
+            auto const arena_bytes = in.take<std::uint64_t>();
+            batch_.parts.clear();
+            for (auto count = in.take<std::uint64_t>(); count > 0; --count) {
+                auto const number = in.take<std::int64_t>();
+                auto const first = in.take<int>(), rows = in.take<int>();
+                auto const position = in.take<std::int64_t>();
+                batch_.parts.push_back({caches_of(number), number, first, rows, position});
+            }
+            batch_.tokens = in.list<token_id>();
+            batch_.wanted = in.list<int>();
+            in.end();
             for (batch_part const& p : batch_.parts)
                 for (sequence_cache& c : p.caches) c.grow(p.first_position + p.rows, part_.config.max_positions);
             angles_.fill(batch_);
@@ -221,7 +236,7 @@ private:
         {
             kernel::flush_to_zero_guard const exact;
             try {
-                machine_.serve(part_.worker, batch_, call, place);
+                machine_.serve(part_.worker, batch_, place);
             } catch (...) {
                 if (!failure) failure = std::current_exception();
             }
@@ -248,7 +263,7 @@ private:
             byte_writer out;
             out.put(p.what).put(p.layer).put(p.expert).put(share{p.rows.begin + first, p.rows.begin + first + count}).put(p.columns).put(p.type);
             out.list(p.data.subspan(static_cast<std::size_t>(first) * row, static_cast<std::size_t>(count) * row));
-            host_->send(message_kind::pieces, out.bytes(), never);
+            say(message_kind::pieces, out);
         }
     }
 
@@ -296,26 +311,32 @@ private:
     std::vector<std::byte> room_;
 };
 
+/// Closes what the host has left open to whoever it starts.
+inline void close_from(int first) {
+#if defined(SYS_close_range)
+    if (::syscall(SYS_close_range, static_cast<unsigned>(first), ~0U, 0U) == 0) return;
+#endif
+    for (long n = first, end = ::sysconf(_SC_OPEN_MAX); n < end; ++n) ::close(static_cast<int>(n));
+}
+
 /// The life of a worker; the exit status of its process.
 template <class Lazy = void>
 int work(typename basic_machine<Lazy>::opener open, std::uint64_t backends) {
     ::unsetenv(worker_variable);
-#if defined(SYS_close_range)
-    ::syscall(SYS_close_range, static_cast<unsigned>(worker_channel + 1), ~0U, 0U);
-#endif
+    close_from(worker_channel + 1);
     ::signal(SIGPIPE, SIG_IGN);
     ::fcntl(worker_channel, F_SETFD, FD_CLOEXEC);
     channel host{descriptor(worker_channel)};
-    end_with_host(worker_channel);
     byte_writer out;
     try {
+        end_with_host(worker_channel);
         message m;
         build_identity const own{.backends = backends};
         write(out, own);
-        if (host.send(message_kind::hello, out.bytes(), never) != channel_end::open || host.receive(m, never) != channel_end::open) return 0;
+        if (host.send(message_kind::hello, out.bytes(), never) != channel_end::open || host.receive(m, never) != channel_end::open) return 1;
         byte_reader hello(m.payload);
         require_same_build(read_identity(hello), own);
-        if (host.receive(m, never) != channel_end::open) return 0;
+        if (host.receive(m, never) != channel_end::open) return 1;
         if (m.kind != message_kind::build || m.files.size() != 2) refuse("worker_message_is_known", "a part with its two files of memory would do");
         byte_reader in(m.payload);
         worker_part part = read_part(in);
@@ -328,7 +349,6 @@ int work(typename basic_machine<Lazy>::opener open, std::uint64_t backends) {
         auto const worker = std::make_unique<basic_worker<Lazy>>(host, open, std::move(part), shared_memory::of(std::move(m.files[0]), control),
                                                                  shared_memory::of(std::move(m.files[1]), shared));
         worker->load();
-        if (host.send(message_kind::done, {}, never) != channel_end::open) return 0;
         worker->serve();
         return 0;
     } catch (refusal const& r) {

@@ -133,6 +133,10 @@ class Experts(ToolTest):
         self.assertEqual(found["idle_ranks"], idle)
         self.assertEqual(done.stderr.decode(), "".join(f"warning: rank {r} has experts, and no token was routed to them\n" for r in idle))
 
+    def test_a_rank_without_experts_is_not_idle(self):
+        done = call("tenon-run", "--model", MOE, "--ids", "1", "--max-new-tokens", 1, "--plan", "all@0,1:tensor", "--json")
+        self.assertEqual((json.loads(done.stdout)["census"]["idle_ranks"], done.stderr), ([], b""))
+
     def test_the_census_counts_experts_where_there_are_some(self):
         self.assertNotIn("experts", self.run_json("--model", MHA, "--ids", "1")["census"])
         found = self.run_json("--model", MIXTRAL, "--ids", "1,2,3", "--max-new-tokens", 1, "--plan", "0-1@0,1:expert;2-3@2")["census"]["experts"]

@@ -25,12 +25,13 @@ struct rank_census {
     std::int64_t products = 0;    ///< matrix products, one for each matrix and batch
     std::int64_t rows = 0;        ///< token rows that its layers have seen, once for each layer
     std::vector<expert_census> experts{};  ///< of the layers of its stage that route, in order
+    bool has_experts = false;              ///< whole ones, or a share of their width
 
-    /// Whether it has layers that route and none of its experts had a row.
+    /// Whether it has experts and none of them had a row.
     bool served_no_row() const {
         std::int64_t rows_served = 0;
         for (expert_census const& e : experts) rows_served += e.dispatched_rows;
-        return !experts.empty() && rows_served == 0;
+        return has_experts && rows_served == 0;
     }
 };
 

@@ -11,8 +11,8 @@
 #include <tenon/detail/deferred.hpp>
 #include <tenon/device/backend.hpp>
 #include <tenon/device/concept.hpp>
-#include <tenon/graph/describe.hpp>
 #include <tenon/graph/placed.hpp>
+#include <tenon/graph/spell.hpp>
 #include <tenon/runtime/executor.hpp>
 #include <tenon/runtime/loading.hpp>
 #include <tenon/runtime/options.hpp>
@@ -163,10 +163,15 @@ public:
     std::vector<std::byte> snapshot(state const& of) {
         lease const held(*this);
         sequence& s = own(of);
-        std::string const config_digest = checkpoint::config_digest(config()), plan = plan_text(graph_);
+        std::string const config_digest = checkpoint::config_digest(config());
+        struct sink {
+            std::string text;
+            void put(char c) { text += c; }
+        } plan{};
+        spell_plan(graph_.stages, device_kind::cpu, plan);
         snapshot_identity identity = identity_of(config_digest);
         identity.weights = weights_digest();
-        identity.plan = plan;
+        identity.plan = plan.text;
         return write_snapshot(identity, config(), s.length,
                               [&](int layer, float* keys, float* values) { executor_->read_layer(s, layer, keys, values); });
     }

@@ -49,6 +49,7 @@ public:
             place_in_census_.push_back(routes ? static_cast<int>(counts.experts.size()) : -1);
             if (routes) counts.experts.push_back({.layer = stage.first_layer + l});
         }
+        counts.has_experts = !counts.experts.empty() && (cuts_.expert || cuts_.expert_width || member == 0);
     }
     basic_expert_program(basic_expert_program const&) = delete;
     basic_expert_program& operator=(basic_expert_program const&) = delete;
@@ -79,6 +80,7 @@ public:
         auto const T = static_cast<std::size_t>(rows), H = static_cast<std::size_t>(config_->hidden);
         if (E == 0) return;
         traced_.clear();
+        bad_layer_ = bad_row_ = -1;  // of a call that failed elsewhere
         if (routes_here()) {
             scores_.reserve(T * E);
             score_.reserve(E);

@@ -31,12 +31,12 @@ enum class worker_fault_kind : std::uint8_t {
     killed,   ///< SIGKILL
     stops,    ///< SIGSTOP: it is there and does nothing
     garbage,  ///< it answers what no worker answers
-    slow,     ///< it sleeps 20 ms at every step
+    slow,     ///< it sleeps 20 ms at every step from then on
 };
 struct worker_fault {
     worker_fault_kind kind = worker_fault_kind::none;
     int worker = -1;         ///< which; -1: none
-    std::int64_t steps = 0;  ///< after so many steps of its life; 0: before it has built anything
+    std::int64_t steps = 0;  ///< after so many slices loaded and steps taken; 0: before it has built anything
 };
 
 }  // namespace tenon::inline v0::testing

@@ -5,6 +5,7 @@
 #include <tenon/checkpoint/folder.hpp>
 #include <tenon/core/error.hpp>
 #include <tenon/detail/deferred.hpp>
+#include <tenon/graph/spell.hpp>
 #include <tenon/runtime/engine.hpp>
 #include <tenon/runtime/executor.hpp>
 #include <tenon/runtime/machine.hpp>
@@ -311,14 +312,15 @@ struct mpi {
     private:
         /// What must be the same everywhere.
         static std::string seen(graph_view graph, checkpoint::folder const& files, load_options const& options) {
-            std::string text;
-            for (stage_traits const& s : graph.stages) {
-                text += (text.empty() ? "" : ";") + std::to_string(s.first_layer) + "-" + std::to_string(s.last_layer) + "@";
-                for (device_id const& d : s.devices) text += std::string(name_of(d.kind)) + "." + std::to_string(d.index) + ",";
-                for (int const owner : s.owners) text += std::to_string(owner) + " ";
-            }
+            struct sink {
+                std::string text;
+                void put(char c) { text += c; }
+            } plan;
+            detail::spell_plan(graph.stages, graph.stages[0].devices[0].kind, plan);
+            for (stage_traits const& s : graph.stages)
+                for (int const owner : s.owners) plan.text += " " + std::to_string(owner);
             return detail::build_identity{}.show() + ", config " + checkpoint::sha256_of(files.config_text()).substr(0, 16) + ", checkpoint " + detail::digest_of(files).substr(0, 16) + ", weights " +
-                   std::string(name_of(options.weights)) + ", stages " + text;
+                   std::string(name_of(options.weights)) + ", plan " + plan.text;
         }
 
         std::shared_ptr<detail::process_group> group_;

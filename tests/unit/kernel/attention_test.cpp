@@ -76,3 +76,28 @@ TEST_CASE("a NaN or an infinity at one position reaches no earlier one, and no q
         CHECK(difference(kv.attend(i, q.data(), c.heads, c.positions, 0, 0, 0.25f), expected) == "");
     }
 }
+
+TEST_CASE("what a cache has stored is read back whole, from any position on") {
+    random_numbers random;
+    for (int const positions : {1, 63, 64, 65, 130})
+        for (int const kv_heads : {1, 3}) {
+            int const head_dim = 6;
+            std::size_t const width = at(kv_heads * head_dim);
+            floats const k = random.row(at(positions) * width), v = random.row(k.size());
+            cache kv(kv_heads, head_dim, positions, 9.0f);
+            kv.store(0, positions, k.data(), v.data());
+            for (int const first : {0, positions / 2, positions - 1}) {
+                std::size_t const rows = at(positions - first), stride = width + 2;
+                floats back_k(rows * stride, 5.0f), back_v(back_k);
+                tenon::kernel::load_kv(back_k.data(), back_v.data(), static_cast<std::ptrdiff_t>(stride), kv.keys.data(), kv.values.data(), kv.stride,
+                                       kv_heads, head_dim, first, positions - first);
+                bool same = true;
+                for (std::size_t t = 0; t < rows; ++t)
+                    for (std::size_t i = 0; i < stride; ++i) {
+                        std::size_t const from = (at(first) + t) * width + i;
+                        same = same && back_k[t * stride + i] == (i < width ? k[from] : 5.0f) && back_v[t * stride + i] == (i < width ? v[from] : 5.0f);
+                    }
+                CHECK(same);
+            }
+        }
+}

@@ -4,6 +4,7 @@
 #include <tenon/tenon.hpp>
 
 #include <array>
+#include <limits>
 #include <atomic>
 #include <span>
 #include <string>
@@ -96,4 +97,31 @@ TEST_CASE("What an operation throws reaches the caller under every runtime, and 
             calls_until_failure = -1;
             CHECK(logits(lm, s) == expected);
         }
+}
+
+TEST_CASE("A call that fails after a router found nothing but NaN says nothing of the next call") {
+    support::geometry g{.layers = 2, .hidden = 64, .ffn = 32};
+    g.family = "mixtral";
+    g.experts = {.count = 8, .chosen = 2, .width = 32, .normalised = true};
+    support::random_model files(g, 97);
+    auto& router = files.tensors().at(files.shape().router_name(0)).values;
+    router[5 * 64] = std::numeric_limits<float>::infinity();
+    files.write();
+    auto lm = tenon::dynamic_causal_lm<failing>::load(files.directory(), tenon::plan::parse("all@0"), tenon::runtime::sequential{});
+    std::vector<tenon::token_id> all, good;
+    for (int t = 0; t < g.vocab; ++t) all.push_back(t);
+    for (int t = 0; t < g.vocab && good.empty(); ++t) {
+        tenon::state s = lm.make_state();
+        try {
+            lm.step(s, t);
+            good.push_back(t);
+        } catch (tenon::refusal const&) {}
+    }
+    REQUIRE(good.size() == 1);
+    tenon::state s = lm.make_state(), a = lm.make_state();
+    tenon::feed const bad{&s, all};
+    calls_until_failure = 0;
+    CHECK_THROWS_WITH_AS(lm.forward({&bad, 1}), doctest::Contains("the gated unit found none"), tenon::refusal);
+    calls_until_failure = -1;
+    CHECK_NOTHROW(lm.step(a, good[0]));
 }

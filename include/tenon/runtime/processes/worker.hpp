@@ -16,13 +16,19 @@
 #include <tenon/runtime/processes/segment.hpp>
 #include <tenon/runtime/processes/spawn.hpp>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/resource.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
+#include <ctime>
 #include <exception>
 #include <map>
 #include <memory>
@@ -121,7 +127,7 @@ public:
         using kind = testing::worker_fault_kind;
         testing::worker_fault const& f = part.worker_fault;
         if (f.worker != part.worker || f.kind == kind::none) return;
-        if (f.kind == kind::slow && steps > 0) {
+        if (f.kind == kind::slow && steps > f.steps) {
             std::timespec const nap{0, 20'000'000};
             ::nanosleep(&nap, nullptr);
         }
@@ -325,6 +331,7 @@ int work(typename basic_machine<Lazy>::opener open, std::uint64_t backends) {
     ::unsetenv(worker_variable);
     close_from(worker_channel + 1);
     ::signal(SIGPIPE, SIG_IGN);
+    ::prctl(PR_SET_PDEATHSIG, SIGCONT);  // one that is stopped has to see that its host has gone
     ::fcntl(worker_channel, F_SETFD, FD_CLOEXEC);
     channel host{descriptor(worker_channel)};
     byte_writer out;

@@ -1,6 +1,6 @@
 // A map whose rank 1 routes: a stage routes on its root.
 // SPDX-License-Identifier: Apache-2.0
-// expect: broken_law<tenon::(v0::)?law::placement_entry_is_the_root, tenon::(v0::)?at_stage<0>, tenon::(v0::)?has<tenon::(v0::)?quantity::ranks, 2>, tenon::(v0::)?has<tenon::(v0::)?quantity::entry_rank, 1>, tenon::(v0::)?would_do<0> ?>
+// expect: broken_law<tenon::(v0::)?law::placement_entry_is_the_root, tenon::(v0::)?at_stage<0>, tenon::(v0::)?has<tenon::(v0::)?quantity::map_ranks, 2>, tenon::(v0::)?has<tenon::(v0::)?quantity::entry_rank, 1>, tenon::(v0::)?would_do<0> ?>
 #include <tenon/graph/graph.hpp>
 #include <tenon/graph/placed.hpp>
 #include <tenon/model/mixtral.hpp>

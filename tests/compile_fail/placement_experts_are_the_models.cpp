@@ -1,6 +1,6 @@
 // A map for six experts of eight.
 // SPDX-License-Identifier: Apache-2.0
-// expect: broken_law<tenon::(v0::)?law::placement_experts_are_the_models, tenon::(v0::)?at_stage<1>, tenon::(v0::)?has<tenon::(v0::)?quantity::experts, 8>, tenon::(v0::)?has<tenon::(v0::)?quantity::experts, 6>, tenon::(v0::)?would_do<8> ?>
+// expect: broken_law<tenon::(v0::)?law::placement_experts_are_the_models, tenon::(v0::)?at_stage<1>, tenon::(v0::)?has<tenon::(v0::)?quantity::experts, 8>, tenon::(v0::)?has<tenon::(v0::)?quantity::map_experts, 6>, tenon::(v0::)?would_do<8> ?>
 #include <tenon/graph/graph.hpp>
 #include <tenon/graph/placed.hpp>
 #include <tenon/model/mixtral.hpp>

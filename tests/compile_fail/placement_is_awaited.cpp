@@ -1,6 +1,6 @@
 // A map for a graph that says itself where its experts are.
 // SPDX-License-Identifier: Apache-2.0
-// expect: broken_law<tenon::(v0::)?law::placement_is_awaited, tenon::(v0::)?at_stage<0>, tenon::(v0::)?has<tenon::(v0::)?quantity::stages, 2>, tenon::(v0::)?has<tenon::(v0::)?quantity::ranks, 2>, tenon::(v0::)?would_do<> ?>
+// expect: broken_law<tenon::(v0::)?law::placement_is_awaited, tenon::(v0::)?at_stage<0>, tenon::(v0::)?has<tenon::(v0::)?quantity::stages, 2>, tenon::(v0::)?has<tenon::(v0::)?quantity::map_ranks, 2>, tenon::(v0::)?would_do<> ?>
 #include <tenon/graph/graph.hpp>
 #include <tenon/graph/placed.hpp>
 #include <tenon/model/mixtral.hpp>

@@ -1,6 +1,6 @@
 // A map for three ranks, and a stage of two.
 // SPDX-License-Identifier: Apache-2.0
-// expect: broken_law<tenon::(v0::)?law::placement_ranks_are_the_stages, tenon::(v0::)?at_stage<1>, tenon::(v0::)?has<tenon::(v0::)?quantity::ranks, 2>, tenon::(v0::)?has<tenon::(v0::)?quantity::ranks, 3>, tenon::(v0::)?would_do<2> ?>
+// expect: broken_law<tenon::(v0::)?law::placement_ranks_are_the_stages, tenon::(v0::)?at_stage<1>, tenon::(v0::)?has<tenon::(v0::)?quantity::ranks, 2>, tenon::(v0::)?has<tenon::(v0::)?quantity::map_ranks, 3>, tenon::(v0::)?would_do<2> ?>
 #include <tenon/graph/graph.hpp>
 #include <tenon/graph/placed.hpp>
 #include <tenon/model/mixtral.hpp>

@@ -164,6 +164,41 @@ TEST_CASE("Every logit NaN in a softmax router is refused by name on every split
     }
 }
 
+TEST_CASE("The refusal names the first layer, the state of the batch and its position, and the next call is served") {
+    random_model files(with_experts(8, 2), 97);
+    floats& router = files.tensors().at(files.shape().router_name(0)).values;
+    router[5 * 64] = std::numeric_limits<float>::infinity();  // NaN scores for the tokens whose first value is positive
+    files.write();
+    auto plain = dynamic_causal_lm<>::load(files.directory(), plan::parse("all@0"), runtime::sequential{});
+    auto const is_refused = [&plain](ids const& tokens) {
+        state s = plain.make_state();
+        feed const f{&s, tokens};
+        return law_of([&] { plain.forward({&f, 1}); }) == "router_scores_are_numbers";
+    };
+    ids served{0}, refused;
+    while (is_refused(served)) REQUIRE(++served[0] < files.shape().vocab);
+    refused = {served[0], 0};
+    while (!is_refused(refused)) REQUIRE(++refused[1] < files.shape().vocab);
+    floats const expected = rows_of(plain, served);
+    for (std::string const text : {"all@0", "0@0;1@1", "all@0,1,2:expert", "0@0,1:tensor+expert;1@2,3:expert_width"}) {
+        CAPTURE(text);
+        auto m = dynamic_causal_lm<>::load(files.directory(), plan::parse(text));
+        state a = m.make_state(), b = m.make_state();
+        m.step(b, served[0]);
+        ids const next{refused[1]};
+        std::string words;
+        try {
+            m.forward(std::vector<feed>{{&a, served}, {&b, next}});
+        } catch (refusal const& r) { words = r.what(); }
+        CHECK_MESSAGE(words.find("layer 0: all 8 scores of state 1 at position 1 are NaN") != std::string::npos, words);
+        CHECK(a.length() == 0);
+        CHECK(b.length() == 1);
+        feed const again{&a, served};
+        std::span<float const> const rows = m.forward({&again, 1});
+        CHECK_EQ(first_difference(expected, floats(rows.begin(), rows.end())), "");
+    }
+}
+
 TEST_CASE("Scores that bfloat16 cannot tell apart choose by their float32 bits, whatever the other weights are held in") {
     geometry g = with_experts(8, 1, 1);
     g.type = dtype::bf16;

@@ -153,6 +153,24 @@ inline law first_of_cuts(model_config const& c, stage_traits const& s, int ranks
     return r.tensor && vocabulary && !all_have_work(c.vocab, ranks) ? law::every_rank_has_work : law::none;
 }
 
+/// Whether a stage leaves it to a placement map where its whole experts are.
+inline bool leaves_it_to_a_map(model_config const& c, stage_traits const& s) {
+    rules const r = rules_of(c, s, s.ranks());
+    return r.expert && !r.exact && s.ranks() > 1 && s.placement != placing::settled;
+}
+
+/// Stages that wait for a map wait for one of so many ranks and so many experts. The last of these stages is the one in question.
+inline law first_of_waiting(model_config const& c, std::vector<stage_traits> const& stages) {
+    std::set<int> ranks, experts;
+    for (stage_traits const& s : stages) {
+        if (s.placement != placing::awaited || !leaves_it_to_a_map(c, s)) continue;
+        ranks.insert(s.ranks());
+        for (int const layer : routed_layers(c, s)) experts.insert(c.layer(s.first_layer + layer).experts.count);
+    }
+    if (ranks.size() > 1) return law::placement_ranks_are_the_stages;
+    return experts.size() > 1 ? law::placement_experts_are_the_models : law::none;
+}
+
 inline law first_broken(model_config const& c, std::vector<stage_traits> const& stages) {
     if (law const broken = first_of_shape(c); broken != law::none) return broken;
     if (stages.empty()) return law::graph_has_stages;
@@ -176,8 +194,10 @@ inline law first_broken(model_config const& c, std::vector<stage_traits> const& 
         for (stage_traits const& other : stages)
             if (&other < &s && other.devices[0].kind != s.devices[0].kind && !(other.canonical && s.canonical))
                 return law::stages_share_arithmetic;
-        if (s.ranks() > s.most_ranks) return law::device_serves_ranks;
+        if (s.ranks() > s.most_ranks || s.ranks() > 64) return law::device_serves_ranks;
         if (law const broken = first_of_cuts(c, s, s.ranks()); broken != law::none) return broken;
+        if (law const broken = first_of_waiting(c, std::vector(stages.begin(), stages.begin() + static_cast<std::ptrdiff_t>(i) + 1)); broken != law::none)
+            return broken;
         if (s.crossing.schema != 1) return law::seam_schemas_agree;
         if (i > 0 && s.crossing.element != stages[i - 1].crossing.element) return law::seam_dtypes_agree;
         if (s.crossing.element != dtype::f32) return law::boundary_keeps_bits;
@@ -185,12 +205,6 @@ inline law first_broken(model_config const& c, std::vector<stage_traits> const& 
     for (int const count : owners)
         if (count != 1) return law::layers_cover_the_model;
     return law::none;
-}
-
-/// Whether a stage leaves it to a placement map where its whole experts are.
-inline bool leaves_it_to_a_map(model_config const& c, stage_traits const& s) {
-    rules const r = rules_of(c, s, s.ranks());
-    return r.expert && !r.exact && s.ranks() > 1 && s.placement != placing::settled;
 }
 
 /// The law that lawful stages and a map break; without one, the law that they break for its want. With it, the map's rows are put into the

@@ -163,7 +163,7 @@ int main() {
     def test_refusals_and_errors(self):
         self.refused("file_opens", "tenon-config", "/nonexistent.json")
         self.refused("file_opens", "tenon-config", GQA)
-        self.refused("architecture_is_certified", "tenon-config", DATA / "configs/Mixtral-8x7B.json")
+        self.refused("architecture_is_certified", "tenon-config", DATA / "configs/DeepSeek-V3.json")
         self.fails("tenon-config", says="config")
         self.fails("tenon-config", f"{GQA}/config.json", f"{MHA}/config.json")
         self.fails("tenon-config", f"{GQA}/config.json", "--nonsense", says="--nonsense")

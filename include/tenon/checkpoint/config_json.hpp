@@ -37,8 +37,7 @@ constexpr family_defaults defaults_of(adapter_id family) {
         case adapter_id::qwen2: return {.max_positions = 32768, .shares_heads = false};
         case adapter_id::qwen3: return {.max_positions = 32768, .head_dim = 128};
         case adapter_id::phi3: return {.max_positions = 4096, .rms_epsilon = 1e-5};
-        case adapter_id::mixtral:
-            return {.max_positions = 131072, .rms_epsilon = 1e-5, .shares_heads = false, .rope_theta = 1e6};
+        case adapter_id::mixtral: return {.max_positions = 131072, .rms_epsilon = 1e-5, .shares_heads = false, .rope_theta = 1e6};
         case adapter_id::qwen3_moe: return {.max_positions = 32768, .shares_heads = false};
     }
     return {};
@@ -57,8 +56,8 @@ template <class = void>
 void refuse_foreign_fields(fields const& top, adapter_id family) {
     std::string const none = std::string(model::name_of(family)) + " has none; null";
     for (std::string_view const name :
-         {"attention_chunk_size", "kv_lora_rank", "q_lora_rank", "linear_attn_config", "attn_logit_softcapping",
-          "final_logit_softcapping", "clip_qkv", "no_rope_layers", "query_pre_attn_scalar", "block_configs"})
+         {"attention_chunk_size", "kv_lora_rank", "q_lora_rank", "linear_attn_config", "attn_logit_softcapping", "final_logit_softcapping",
+          "clip_qkv", "no_rope_layers", "query_pre_attn_scalar", "block_configs"})
         if (json::value const* const v = top.find(name)) top.refuse("config_value_is_supported", name, *v, none);
     refuse_foreign_experts(top, family, none);
     if (json::value const* const v = top.find("sliding_window"); v != nullptr && family == adapter_id::llama)
@@ -114,8 +113,7 @@ json::value const* read_layer_types(fields const& top, int layers) {
                        "layer_types[" + std::to_string(i) + "]", type, "\"full_attention\" or \"sliding_attention\"");
     if (types->children.size() != static_cast<std::size_t>(layers))
         tenon::v0::detail::refuse("config_keys_agree", top.where() + "layer_types has " + std::to_string(types->children.size()) +
-                                                           " entries; " + std::to_string(layers) +
-                                                           ", as num_hidden_layers says, would do");
+                                                           " entries; " + std::to_string(layers) + ", as num_hidden_layers says, would do");
     return types;
 }
 

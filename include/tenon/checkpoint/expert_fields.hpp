@@ -21,10 +21,11 @@ void refuse_foreign_experts(fields const& top, adapter_id family, std::string co
         if (json::value const* const v = top.find(name)) top.refuse("config_value_is_supported", name, *v, none);
     };
     for (std::string_view const name :
-         {"n_routed_experts", "n_shared_experts", "num_shared_experts", "shared_expert_intermediate_size", "num_experts_per_token",
-          "n_group", "num_expert_group", "topk_group", "topk_method", "routed_scaling_factor", "scoring_func", "moe_renormalize",
-          "moe_router_activation_func", "first_k_dense_replace", "moe_layer_freq"})
+         {"n_routed_experts", "num_experts_per_token", "n_group", "num_expert_group", "topk_group", "topk_method", "routed_scaling_factor",
+          "scoring_func", "moe_renormalize", "moe_router_activation_func", "first_k_dense_replace", "moe_layer_freq"})
         foreign(name);
+    for (std::string_view const name : {"n_shared_experts", "num_shared_experts", "shared_expert_intermediate_size"})
+        if (top.count(name, 0, 0) != 0) foreign(name);  // a 0 says the same as null: Qwen3-Coder's files have one
     if (!routes_experts(family))
         for (std::string_view const name : {"num_local_experts", "num_experts_per_tok"}) foreign(name);
     if (family != adapter_id::qwen3_moe)
@@ -44,8 +45,7 @@ model::layer_set read_dense_layers(fields const& top, int layers) {
         std::string const name = "mlp_only_layers[" + std::to_string(i) + "]";
         json::value const& v = list->children[i];
         int const layer = top.count_of(name, v, 0);
-        if (layer >= layers)
-            top.refuse("config_value_is_supported", name, v, "a layer from 0 to " + std::to_string(layers - 1));
+        if (layer >= layers) top.refuse("config_value_is_supported", name, v, "a layer from 0 to " + std::to_string(layers - 1));
         dense.add(layer);
     }
     return dense;

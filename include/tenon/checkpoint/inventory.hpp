@@ -242,8 +242,8 @@ expert_layout expert_layout_of(folder const& files) {
 /// `weights_are_floats`, `codes_have_scales`, `experts_are_stored_one_way` and `checkpoint_tensors_are_known`.
 template <class Lazy = void>
 inventory_report check_inventory(folder const& files, model_config const& config, block_scaling scaling = {}) {
-    using tenon::v0::detail::refuse;
     using tenon::v0::detail::deferred;
+    using tenon::v0::detail::refuse;
     deferred<Lazy, std::vector<wanted_tensor>> const wanted = inventory_of(config, expert_layout_of(files));
     deferred<Lazy, std::vector<std::string>> missing, known, extra;
     for (wanted_tensor const& w : wanted) {

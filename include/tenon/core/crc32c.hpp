@@ -4,10 +4,14 @@
 // Kounavis, Berry 2005, "A systematic approach to building high performance, software-based, CRC generators".
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <tenon/core/convert.hpp>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
+#include <type_traits>
 
 namespace tenon::inline v0 {
 
@@ -27,25 +31,46 @@ constexpr std::array<std::array<std::uint32_t, 256>, 8> make_crc32c_tables() {
 
 template <class = void>
 inline constexpr auto crc32c_tables = make_crc32c_tables();  // a template: computed for who uses it
+
+/// The remainder `rest` after more bytes.
+constexpr std::uint32_t crc32c_by_table(std::uint32_t rest, std::span<std::byte const> bytes) {
+    auto const& table = crc32c_tables<>;
+    std::size_t i = 0;
+    for (; bytes.size() - i >= 8; i += 8) {
+        std::uint32_t const low = load_32(bytes.data() + i) ^ rest, high = load_32(bytes.data() + i + 4);
+        rest = table[7][low & 255U] ^ table[6][low >> 8U & 255U] ^ table[5][low >> 16U & 255U] ^ table[4][low >> 24U] ^
+               table[3][high & 255U] ^ table[2][high >> 8U & 255U] ^ table[1][high >> 16U & 255U] ^ table[0][high >> 24U];
+    }
+    for (; i < bytes.size(); ++i) rest = rest >> 8U ^ table[0][(rest ^ std::to_integer<std::uint32_t>(bytes[i])) & 255U];
+    return rest;
+}
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDACC__)
+/// The same; needs SSE 4.2.
+__attribute__((target("sse4.2"))) inline std::uint32_t crc32c_by_instruction(std::uint32_t rest, std::span<std::byte const> bytes) {
+    std::size_t i = 0;
+    for (; bytes.size() - i >= 8; i += 8) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, bytes.data() + i, sizeof word);
+        rest = static_cast<std::uint32_t>(__builtin_ia32_crc32di(rest, word));
+    }
+    for (; i < bytes.size(); ++i) rest = __builtin_ia32_crc32qi(rest, std::to_integer<unsigned char>(bytes[i]));
+    return rest;
+}
+inline bool crc32c_is_an_instruction() { return __builtin_cpu_supports("sse4.2") != 0; }
+#else
+inline std::uint32_t crc32c_by_instruction(std::uint32_t rest, std::span<std::byte const> bytes) { return crc32c_by_table(rest, bytes); }
+inline bool crc32c_is_an_instruction() { return false; }
+#endif
 }  // namespace detail
 
 /// The checksum of what was added so far.
 class crc32c {
 public:
     constexpr crc32c& add(std::span<std::byte const> bytes) {
-        auto const& table = detail::crc32c_tables<>;
-        std::uint32_t rest = rest_;
-        std::size_t i = 0;
-        for (; bytes.size() - i >= 8; i += 8) {
-            std::uint32_t next = 0;
-            for (std::size_t n = 0; n < 8; ++n) {
-                std::uint32_t const byte = std::to_integer<std::uint32_t>(bytes[i + n]) ^ (n < 4 ? rest >> 8 * n & 255U : 0U);
-                next ^= table[7 - n][byte];
-            }
-            rest = next;
-        }
-        for (; i < bytes.size(); ++i) rest = rest >> 8U ^ table[0][(rest ^ std::to_integer<std::uint32_t>(bytes[i])) & 255U];
-        rest_ = rest;
+        bool fast = false;
+        if (!std::is_constant_evaluated()) fast = detail::crc32c_is_an_instruction();
+        rest_ = fast ? detail::crc32c_by_instruction(rest_, bytes) : detail::crc32c_by_table(rest_, bytes);
         return *this;
     }
     constexpr std::uint32_t value() const noexcept { return ~rest_; }

@@ -116,6 +116,9 @@ enum class quantity : std::uint8_t {
     shared_width,
     owner,
     entry_rank,
+    map_ranks,
+    map_experts,
+    map_rows,
     count_
 };
 
@@ -190,7 +193,7 @@ inline constexpr std::array<std::string_view, static_cast<std::size_t>(quantity:
     "nothing", "layer", "next layer", "first layer", "last layer", "layers", "stages", "heads", "KV heads", "head_dim", "FFN width",
     "vocabulary", "hidden", "positions", "extent", "limit", "devices", "device", "ranks", "most ranks", "segments", "schema",
     "bytes per element", "character", "position", "experts", "owners", "cut", "kind", "expert", "chosen experts", "expert groups",
-    "chosen groups", "expert width", "shared width", "owner", "entry rank"};
+    "chosen groups", "expert width", "shared width", "owner", "entry rank", "ranks of the map", "experts of the map", "rows of the map"};
 // clang-format on
 
 constexpr std::string_view name_of(law l) { return law_table[static_cast<std::size_t>(l)].name; }

@@ -9,10 +9,10 @@ namespace tenon::inline v0 {
 /// A numeric profile.
 struct numeric_profile {
     std::string_view name{};
-    int segments = 0;  ///< most segments of a product
-    int granule = 0;   ///< inputs that stay together where a width divides by it
-    int lanes = 0;     ///< of a sum over a row
-    int kv_block = 0;  ///< positions of one block of attention
+    int segments = 0;       ///< most segments of a product
+    int granule = 0;        ///< inputs that stay together where a width divides by it
+    int lanes = 0;          ///< of a sum over a row
+    int kv_block = 0;       ///< positions of one block of attention
     int expert_groups = 0;  ///< leaves of the sum over a token's experts
     bool operator==(numeric_profile const&) const = default;
 };

@@ -153,7 +153,7 @@ constexpr void each_held(tensor const& t, stage_traits const& s, model_config co
 }
 
 /// One operation of a stage, done once for each of its `layers`. What its ranks exchange is per token and per layer; where experts are on
-/// several ranks it depends on the token's choice, and the figures are the most.
+/// several ranks it depends on the token's choice, and the figures are as if all that it chose were elsewhere.
 struct node {
     op what = op::embed;
     int stage = 0, kind = 0, layers = 1;
@@ -292,14 +292,15 @@ private:
         weigh(role::expert_down, H, J, granule_of(J), widths && reduces ? cut::columns : inner, 1, e.count);
         then(op::experts, gate, H);
         std::int64_t const slots = k;
-        int const least = H / R;  // columns of the narrowest rank
         if (widths && !reduces) {
             exchange(R * (R - 1), slots * (R - 1) * J, J, join_kind::gather);
             if (!cut_) exchange(R - 1, slots * (H - share_of(H, 0, R).size()), H, join_kind::gather);
         } else if (widths) {
             exchange(cut_ ? R * (R - 1) : R - 1, slots * (R - 1) * H, H, join_kind::reduce);
         } else if (cut_) {
-            exchange(k * (R - 1), slots * (H - least), H, join_kind::gather);  // every rank takes its columns from the owners
+            // Every rank but the owner takes its columns: at most all but the narrowest rank's, or what the root with all experts leaves.
+            int const own = owners ? H / R : share_of(H, 0, R).size();
+            exchange(k * (R - 1), slots * (H - own), H, join_kind::gather);
         } else if (owners) {
             exchange(k, slots * H, H, join_kind::gather);
         }
@@ -351,8 +352,8 @@ private:
     Sink& out_;
     int position_ = 0, ranks_ = 1, kind_ = 0, layers_ = 1, last_ = -1;
     rules cuts_{};
-    bool cut_ = false;         ///< by `tensor`
-    cut whole_ = cut::whole;   ///< what no rule cuts: on every rank under `tensor`, else on the root
+    bool cut_ = false;        ///< by `tensor`
+    cut whole_ = cut::whole;  ///< what no rule cuts: on every rank under `tensor`, else on the root
 };
 }  // namespace detail
 

@@ -23,15 +23,16 @@ struct placement_view {
 };
 
 namespace detail {
-/// Whether a map is for this stage: it places whole experts on several ranks, and nothing else says where.
-constexpr bool takes_map(model_config const& c, stage_traits const& s) {
-    return s.placement != placing::settled && s.ranks() > 1 && !s.cuts.exact && effective(c, s, s.ranks()).expert;
+/// The rows that a map has for a layer.
+constexpr int rows_of(placement_view map, int layer) {
+    int rows = 0;
+    for (int const l : map.layers) rows += l == layer;
+    return rows;
 }
 
-constexpr bool names_layer(placement_view map, int layer) {
-    for (int const l : map.layers)
-        if (l == layer) return true;
-    return false;
+/// A layer for which a map has other rows than the `wanted` one or none.
+constexpr violation broken_by_rows(int position, int layer, int rows, int wanted) {
+    return {law::placement_covers_the_layers, position, {quantity::layer, layer}, {quantity::map_rows, rows}, only(wanted)};
 }
 
 /// The one number that the stages which take a map agree on, as `number(stage)` counts it; none where they differ.
@@ -54,7 +55,7 @@ constexpr violation broken_by_map(model_config const& c, std::span<stage_traits 
         return {law::placement_ranks_are_the_stages,
                 position,
                 {quantity::ranks, s.ranks()},
-                {quantity::ranks, map.ranks},
+                {quantity::map_ranks, map.ranks},
                 agreed(c, stages, [](stage_traits const& one) { return one.ranks(); })};
     for (int l = s.first_layer; l <= s.last_layer; ++l) {
         int const experts = c.layer(l).experts.count;
@@ -63,10 +64,9 @@ constexpr violation broken_by_map(model_config const& c, std::span<stage_traits 
             return {law::placement_experts_are_the_models,
                     position,
                     {quantity::experts, experts},
-                    {quantity::experts, map.experts},
+                    {quantity::map_experts, map.experts},
                     agreed(c, stages, [&c](stage_traits const& one) { return experts_of_each(c, one); })};
-        if (!names_layer(map, l))
-            return {law::placement_covers_the_layers, position, {quantity::layers, c.layers}, {quantity::layer, l}, {}};
+        if (rows_of(map, l) == 0) return broken_by_rows(position, l, 0, 1);
     }
     return {};
 }
@@ -105,13 +105,14 @@ constexpr violation validate_placement(model_config const& config, std::span<sta
         }
         ++position;
     }
-    if (!taken) return {law::placement_is_awaited, 0, {quantity::stages, position}, {quantity::ranks, map.ranks}, {}};
+    if (!taken) return {law::placement_is_awaited, 0, {quantity::stages, position}, {quantity::map_ranks, map.ranks}, {}};
     if (map.entry_rank != 0)
-        return {law::placement_entry_is_the_root, 0, {quantity::ranks, map.ranks}, {quantity::entry_rank, map.entry_rank}, only(0)};
-    for (std::size_t row = 0; row < map.layers.size(); ++row)
-        if (int const layer = map.layers[row];
-            detail::stage_placed(config, stages, layer) < 0 || detail::names_layer({.layers = map.layers.first(row)}, layer))
-            return {law::placement_covers_the_layers, 0, {quantity::layers, config.layers}, {quantity::layer, layer}, {}};
+        return {law::placement_entry_is_the_root, 0, {quantity::map_ranks, map.ranks}, {quantity::entry_rank, map.entry_rank}, only(0)};
+    for (int const layer : map.layers) {
+        int const stage = detail::stage_placed(config, stages, layer), wanted = stage < 0 ? 0 : 1;
+        if (int const rows = detail::rows_of(map, layer); rows != wanted)
+            return detail::broken_by_rows(stage < 0 ? 0 : stage, layer, rows, wanted);
+    }
     std::size_t const named = map.layers.size() * static_cast<std::size_t>(map.experts);
     if (map.owners.size() != named)
         return {law::placement_names_every_expert,

@@ -216,12 +216,12 @@ constexpr int fewest_kv_heads(model_config const& c, stage_traits const& s) {
 
 /// As above, with the rank counts that break none of these laws: a remedy that another law refuses is none.
 constexpr violation refused_cuts(model_config const& c, stage_traits const& s, int position) {
-    violation v =
-        s.ranks() > s.most_ranks
-            ? violation{law::device_serves_ranks, position, {quantity::most_ranks, s.most_ranks}, {quantity::ranks, s.ranks()}, {}}
-            : broken_by_cuts(c, s, position, s.ranks());
+    int const most = s.most_ranks < most_ranks_of_a_stage ? s.most_ranks : most_ranks_of_a_stage;
+    violation v = s.ranks() > most
+                      ? violation{law::device_serves_ranks, position, {quantity::most_ranks, most}, {quantity::ranks, s.ranks()}, {}}
+                      : broken_by_cuts(c, s, position, s.ranks());
     if (v && v.right.what == quantity::ranks && v.instead.count == 0)
-        for (int ranks = 1; ranks <= s.most_ranks; ++ranks)
+        for (int ranks = 1; ranks <= most; ++ranks)
             if (!broken_by_cuts(c, s, position, ranks)) v.instead.add(ranks);
     if (v.which == law::reduce_divides_segments) {
         stage_traits gathered = s;
@@ -233,6 +233,30 @@ constexpr violation refused_cuts(model_config const& c, stage_traits const& s, i
         if (v.instead.value[static_cast<std::size_t>(v.instead.count - 1)] > fewest) v.kv_heads = fewest;
     }
     return v;
+}
+
+/// Whether a placement map is for this stage: it places whole experts on several ranks, and nothing else says where.
+constexpr bool takes_map(model_config const& c, stage_traits const& s) {
+    return s.placement != placing::settled && s.ranks() > 1 && !s.cuts.exact && effective(c, s, s.ranks()).expert;
+}
+
+/// The stages that wait for a map wait for the same one: it has the ranks and the experts of the first of them.
+constexpr violation broken_by_waiting(model_config const& c, std::span<stage_traits const> stages, int position) {
+    auto const waits = [&c](stage_traits const& s) { return s.placement == placing::awaited && takes_map(c, s); };
+    stage_traits const& s = stages[static_cast<std::size_t>(position)];
+    if (!waits(s)) return {};
+    std::size_t first = 0;
+    while (!waits(stages[first])) ++first;
+    if (int const ranks = stages[first].ranks(); s.ranks() != ranks)
+        return {law::placement_ranks_are_the_stages, position, {quantity::ranks, s.ranks()}, {quantity::map_ranks, ranks}, {}};
+    int experts = 0;
+    for (int l = stages[first].first_layer; l <= s.last_layer; ++l) {
+        int const own = c.layer(l).experts.count;
+        if (experts == 0) experts = own;
+        if (l >= s.first_layer && own != 0 && own != experts)
+            return {law::placement_experts_are_the_models, position, {quantity::experts, own}, {quantity::map_experts, experts}, {}};
+    }
+    return {};
 }
 
 constexpr violation broken_by_devices(stage_traits const& s, int position) {
@@ -310,6 +334,7 @@ constexpr violation validate(model_config const& config, std::span<stage_traits 
         if (violation const v = detail::broken_by_devices(s, position)) return v;
         if (violation const v = detail::broken_by_arithmetic(stages[0], s, position)) return v;
         if (violation const v = detail::refused_cuts(config, s, position)) return v;
+        if (violation const v = detail::broken_by_waiting(config, stages, position)) return v;
         if (violation const v = detail::broken_by_schema(s, position)) return v;
         if (position > 0)
             if (violation const v = detail::broken_by_seam(stages[static_cast<std::size_t>(position - 1)], s, position)) return v;

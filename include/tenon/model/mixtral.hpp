@@ -8,8 +8,8 @@ namespace tenon::inline v0::model {
 /// The numbers of a Mixtral checkpoint.
 struct mixtral_shape {
     int layers = 0, hidden = 0, heads = 0;
-    int kv_heads = 0;                                           ///< 0: as many as heads
-    int head_dim = 0;                                           ///< 0: hidden / heads
+    int kv_heads = 0;                                          ///< 0: as many as heads
+    int head_dim = 0;                                          ///< 0: hidden / heads
     int experts = 0, experts_per_token = 0, expert_width = 0;  ///< `intermediate_size` is the width of every expert
     int vocab = 0;
     int max_positions = 2048;

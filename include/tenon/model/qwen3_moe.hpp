@@ -39,7 +39,8 @@ constexpr model_config qwen3_moe(qwen3_moe_shape const& s) {
     c.kinds[0].attention.window = s.window;
     every_nth const routed{s.sparse_step, s.dense_only.within(s.layers)};
     if (s.experts == 0) return c;
-    return with_experts(c, {.count = s.experts, .chosen = s.experts_per_token, .width = s.expert_width, .normalised = s.normalised}, routed);
+    return with_experts(c, {.count = s.experts, .chosen = s.experts_per_token, .width = s.expert_width, .normalised = s.normalised},
+                        routed);
 }
 
 }  // namespace tenon::inline v0::model

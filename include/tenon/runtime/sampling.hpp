@@ -4,6 +4,7 @@
 #pragma once
 #include <tenon/core/config.hpp>
 #include <tenon/core/error.hpp>
+#include <tenon/core/sampling.hpp>
 #include <tenon/device/backend.hpp>
 #include <tenon/kernel/float_environment.hpp>
 
@@ -20,14 +21,6 @@
 #pragma float_control(precise, on, push)
 #endif
 namespace tenon::inline v0 {
-
-/// How the next token is chosen. The defaults are greedy.
-struct sampling {
-    float temperature = 0.0f;  ///< 0: greedy
-    int top_k = 0;             ///< keep the k likeliest; 0: all
-    float top_p = 1.0f;        ///< then the shortest prefix that holds this share of their probability
-    std::uint64_t seed = 0;
-};
 
 namespace detail {
 /// Philox4x32-10: four random words from a 128-bit counter and a 64-bit key.
@@ -67,17 +60,6 @@ inline token_id greedy(std::span<float const> logits) {
         if (best == logits.size() ? logits[i] == logits[i] : logits[i] > logits[best]) best = i;
     if (best == logits.size()) detail::refuse_nan_row(logits.size());
     return static_cast<token_id>(best);
-}
-
-/// Refuses a sampling contract that means nothing, by name.
-template <class = void>
-void check(sampling const& s) {
-    if (!(s.temperature >= 0.0f) || std::isinf(s.temperature))
-        detail::refuse("temperature_is_positive",
-                       "temperature is " + std::to_string(s.temperature) + "; 0 (greedy) or a positive number would do");
-    if (s.top_k < 0) detail::refuse("top_k_is_positive", "top_k is " + std::to_string(s.top_k) + "; 0 (all) or more would do");
-    if (!(s.top_p > 0.0f && s.top_p <= 1.0f))
-        detail::refuse("top_p_is_a_share", "top_p is " + std::to_string(s.top_p) + "; a number above 0, at most 1, would do");
 }
 
 /// The token for `position` of sequence `sequence`.

@@ -13,7 +13,7 @@ struct layer_placement {
     bool operator==(layer_placement const&) const = default;
 };
 
-/// Where the experts of a model's routed layers are. What the readers below return keeps every law of a map.
+/// Where the experts of a model's routed layers are. What is read from text keeps every law of a map.
 struct placement_map {
     int ranks = 0;                          ///< R, 2 to most_ranks_of_a_stage
     int entry_rank = 0;                     ///< the rank that routes, below R

@@ -79,7 +79,8 @@ constexpr placement::traits placement_of() {
 namespace detail {
 // Apart from `both`, whose constants stay usable: clang drops a class with a failed assertion and reports every use of it.
 template <policy... Policies>
-struct each_rule_once {
+struct rules_compose {
+    static_assert((Policies::cuts.any() && ...), "shard::both<> composes rules that cut; shard::none and by_default stand alone");
     template <bool rules::*Rule>
     static constexpr bool holds = (0 + ... + (Policies::cuts.*Rule)) <= 1;
     static_assert(holds<&rules::tensor> && holds<&rules::expert> && holds<&rules::expert_width>, "shard::both<> names each rule once");
@@ -89,7 +90,7 @@ struct each_rule_once {
 /// Several rules on the same ranks.
 template <policy... Policies>
 struct both {
-    static_assert(sizeof(detail::each_rule_once<Policies...>) != 0);
+    static_assert(sizeof(detail::rules_compose<Policies...>) != 0);
 
     static constexpr rules cuts = (Policies::cuts | ...);
     static constexpr placement::traits places = [] {

@@ -618,6 +618,12 @@ TEST_CASE("in every family what another family computes is refused by its field 
                                                                 std::string(family) + " has none; null would do");
             CHECK(read(as(family, member(name, "null"))) == read(as(family)));
         }
+        for (std::string_view const name : {"n_shared_experts", "num_shared_experts", "shared_expert_intermediate_size"}) {
+            CHECK(read(as(family, member(name, "0"))) == read(as(family)));  // as the files of Qwen3-Coder say
+            CHECK(law(as(family, member(name, "1"))) == "config_value_is_supported");
+            CHECK(law(as(family, member(name, "-1"))) == "config_value_is_supported");
+            CHECK(law(as(family, member(name, "false"))) == "config_field_has_type");
+        }
         for (std::string_view const member :
              {R"("final_logit_softcapping": 30.0)", R"("attn_logit_softcapping": 50)", R"("query_pre_attn_scalar": 256)",
               R"("clip_qkv": 8)", R"("linear_attn_config": {})", R"("no_rope_layers": [1])", R"("block_configs": [])",

@@ -6,6 +6,7 @@
 #include <tenon/graph/plan_value.hpp>
 #include <tenon/model/kinds.hpp>
 #include <tenon/model/llama.hpp>
+#include <tenon/model/mixtral.hpp>
 #include <algorithm>
 #include <array>
 #include <string>
@@ -199,6 +200,13 @@ static_assert(routed_cost<shard::by_default, 0, 1>.weight_bytes(rank_index{1}) =
 // `tensor` alone leaves the experts on the root.
 constexpr auto by_heads = routed_cost<shard::tensor<>, 0, 1>;
 static_assert(by_heads.weight_bytes(rank_index{1}) == in_both && by_heads.weight_bytes(rank_index{0}) == in_both + 4 * (4 * 8 * expert + 2 * 64));
+// One column of 65 is the root's alone: it stays where the experts are, and what an owner that a router decides keeps is not counted on.
+struct uneven { static constexpr auto config = model::mixtral({.layers = 1, .hidden = 65, .heads = 4, .kv_heads = 2, .head_dim = 16, .experts = 8, .experts_per_token = 2, .expert_width = 128, .vocab = 100}); };
+struct uneven_heads : graph<uneven, stage<layers<0, 0>, device::cpu<0, 1>, shard::tensor<>>> {};
+struct uneven_both : graph<uneven, stage<layers<0, 0>, device::cpu<0, 1>>> {};
+constexpr std::int64_t around_experts = 65 + (64 + 65) + 65 + 50;  // look-up, attention output, the pieces of the FFN, logits
+static_assert(uneven_heads::cost(weights::f32).join_bytes_per_token(0) == 4 * (around_experts + 2 * 32));
+static_assert(uneven_both::cost(weights::f32).join_bytes_per_token(0) == 4 * (around_experts + 2 * 33));
 // With both widths: the FFN's join is one more gather, or one sum to both ranks.
 constexpr auto both_widths = routed_cost<shard::both<shard::tensor<>, shard::expert_width<>>, 0, 1>;
 static_assert(both_widths.weight_bytes(rank_index{1}) == in_both + 4 * 4 * 8 * expert / 2);

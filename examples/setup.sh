@@ -21,6 +21,8 @@ here() {
     qemu-user) command -v qemu-aarch64 || command -v qemu-aarch64-static ;;
     doctest-dev) has_header doctest/doctest.h ;;
     libcli11-dev) has_header CLI/CLI.hpp ;;
+    libopenmpi-dev) command -v mpicc ;;
+    openmpi-bin) command -v mpirun ;;
     libeigen3-dev) has_header eigen3/Eigen/Core ;;
     libxtensor-dev) has_header xtensor/xtensor.hpp ;;
     nlohmann-json3-dev) has_header nlohmann/json.hpp ;;

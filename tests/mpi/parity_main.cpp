@@ -72,7 +72,7 @@ void check_plan(std::string const& directory, std::string const& text) {
     auto whole = dynamic_causal_lm<Device>::load(directory, plan::parse("all@0"), runtime::sequential{});
     random_bits random(7);
     std::vector<ids> sequences;
-    for (int i = 0; i < 5; ++i) sequences.push_back(random_tokens(random, i == 0 ? 70 : 1 + (i * 5) % 13, m.config().vocab));
+    for (int i = 0; i < 5; ++i) sequences.push_back(random_tokens(random, i == 0 ? 66 : 1 + (i * 5) % 13, m.config().vocab));
     for (std::size_t const chunk : {std::size_t{0}, std::size_t{7}}) {
         floats const expected = rows_of(whole, sequences[0]);
         check(first_difference(expected, rows_of(m, sequences[0], chunk)).empty(), text + ": other bits than one rank's");
@@ -102,7 +102,7 @@ std::vector<std::string> plans_of(int devices, bool routed) {
             for (std::string const rules : {"expert", "tensor+expert", "expert_width", "expert_width.reduce", "tensor.reduce+expert_width.reduce", "tensor+expert_width"}) all.push_back("all@0,1:" + rules);
         return all;
     }
-    if (devices == 3) return routed ? std::vector<std::string>{"all@0,1,2:expert", "0-1@0,1:tensor+expert;2-3@2,0:expert_width"} : std::vector<std::string>{"0@0;1-2@1,2:tensor.reduce;3@0"};
+    if (devices == 3) return routed ? std::vector<std::string>{"all@0,1,2:expert", "0-1@0,1:tensor+expert;2-3@2,0:expert_width"} : std::vector<std::string>{"0@0;1-2@1,2:tensor.reduce;3@0", "0-1@0;2@1;3@2"};
     return routed ? std::vector<std::string>{"all@0,1,2,3:tensor+expert", "0-1@0,1:expert;2-3@2,3:tensor.reduce+expert_width.reduce"}
                   : std::vector<std::string>{"all@0,1,2,3:tensor.reduce", "0-1@0,1:tensor;2-3@2,3:tensor"};
 }
@@ -147,7 +147,7 @@ int main(int argc, char** argv) {
     }
     {
         shared_model const files(dense_families()[3], 103);
-        for (std::string const& text : plans_of(processes, false)) check_plan<device::xtensor>(files.directory(), text);
+        check_plan<device::xtensor>(files.directory(), plans_of(processes, false).back());
     }
     int all = 0;
     MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

@@ -1,10 +1,12 @@
 // What tenon-run and the static runner are asked: their options, which of them this library has, and the prompts that they spell.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include "mpi_session.hpp"
 #include "placement_option.hpp"
 #include "tool_main.hpp"
 
 #include <tenon/runtime/language_model.hpp>
+#include <tenon/runtime/processes.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -57,8 +59,6 @@ public:
 
     /// Refuses by name what is not built yet and what does not go together, and reads the ids. Before any file is touched.
     void check() {
-        if (runtime_ != "sequential" && runtime_ != "threads")
-            refuse("runtime_is_available", "--runtime " + runtime_ + " is not built yet; sequential or threads would do");
         loading_.weights = weights_named(weights_);
         loading_.isa = isa_;
         if (threads_ < 1) refuse("threads_are_counted", "--threads is " + std::to_string(threads_) + "; 1 would do");
@@ -85,18 +85,36 @@ public:
         loading_.placement = placement_.map();
         if (model_.empty()) model_ = default_model();
         if (model_.empty()) refuse("model_is_given", "this tool was built without the embedded model; --model DIR would do");
+        if (runtime_ == "mpi") session_.emplace();  // last: what is refused before is refused by every process for itself
     }
 
     std::string const& model() const { return model_; }
-    tenon::runtime_kind runtime() const { return runtime_ == "sequential" ? tenon::runtime_kind::sequential : tenon::runtime_kind::threads; }
+    /// Calls `load` with the runtime that was asked for.
+    template <class Load>
+    auto with_runtime(Load load) const {
+        if (runtime_ == "sequential") return load(tenon::runtime::sequential{});
+        if (runtime_ == "processes") return load(tenon::runtime::processes{});
+#if defined(TENON_TOOLS_MPI)
+        if (runtime_ == "mpi") return load(tenon::runtime::mpi{});
+#endif
+        return load(tenon::runtime::threads{});
+    }
     tenon::load_options const& loading() const { return loading_; }
     tenon::generation_options const& generation() const { return generation_; }
     std::vector<std::vector<tenon::token_id>> const& prompts() const { return prompts_; }
     bool prompt_is_text() const { return prompt_option_->count() > 0; }
-    std::optional<std::string> logits_out() const { return logits_option_->count() > 0 ? std::optional(logits_out_) : std::nullopt; }
-    std::optional<std::string> trace() const { return trace_option_->count() > 0 ? std::optional(trace_) : std::nullopt; }
+    bool wants_logits() const { return json_ || logits_option_->count() > 0; }
+    bool wants_trace() const { return trace_option_->count() > 0; }
+    /// Of the process that writes.
+    std::optional<std::string> logits_out() const { return speaks() && logits_option_->count() > 0 ? std::optional(logits_out_) : std::nullopt; }
+    std::optional<std::string> trace() const { return speaks() && wants_trace() ? std::optional(trace_) : std::nullopt; }
     std::string const& placement() const { return placement_.path(); }
     bool json() const { return json_; }
+
+    /// Ends the other processes of an MPI run, which are on their way to a meeting that would never come; and this one with them.
+    void stop_others(char const* why) const {
+        if (session_) session_->stop(why);
+    }
 
     void tell_routing(tenon::routing_observer* observer) { loading_.routing = observer; }
 
@@ -119,6 +137,7 @@ private:
         return ids;
     }
 
+    std::optional<mpi_session> session_;
     placement_option placement_;
     std::string model_, runtime_ = "threads", weights_ = "stored", isa_ = "auto", prompt_, logits_out_, trace_;
     std::vector<std::string> ids_, stop_ids_;

@@ -166,7 +166,7 @@ inline void print(tenon::language_model const& model, tenon::generation const& m
 
 /// A whole run: `load()` gives the model. Whatever can be refused before the weights are read is refused before.
 template <class Load>
-void run(run_options& asked, Load load) {
+void run_together(run_options& asked, Load load) {
     std::string why_not = why_not_bytes(asked.model());
     if (asked.prompt_is_text() && !why_not.empty())
         refuse("vocabulary_is_bytes", why_not + "; --prompt needs tokenizer_config.json to declare tokenizer_class \"ByteLevelVocabulary\" and "
@@ -175,10 +175,16 @@ void run(run_options& asked, Load load) {
     if (asked.logits_out()) file.emplace(*asked.logits_out());
     std::optional<trace_file> trace;
     if (asked.trace()) trace.emplace(*asked.trace());
-    asked.tell_routing(trace ? &*trace : nullptr);
+    struct ignoring final : tenon::routing_observer {
+        void routed(int, std::int64_t, std::int64_t, std::span<std::int32_t const>) override {}
+    } somebody_else_writes;
+    asked.tell_routing(trace ? static_cast<tenon::routing_observer*>(&*trace) : asked.wants_trace() ? &somebody_else_writes : nullptr);
 
     auto model = load();
-    if (trace) trace->begin(model.config());
+    if (asked.wants_trace()) {
+        tenon::routing_shape const shape = traced_shape(model.config());
+        if (trace) trace->begin(shape);
+    }
     int const vocab = model.config().vocab;
     if (why_not.empty() && vocab != 256) why_not = asked.model() + ": the vocabulary has " + std::to_string(vocab) + " ids, and there are 256 bytes";
     if (asked.prompt_is_text() && !why_not.empty()) refuse("vocabulary_is_bytes", why_not + "; --ids would do");
@@ -186,14 +192,29 @@ void run(run_options& asked, Load load) {
     for (tenon::token_id const id : options.stop_ids)
         if (id < 0 || id >= vocab) refuse("token_is_in_vocabulary", "stop id " + std::to_string(id) + "; 0 to " + std::to_string(vocab - 1) + " would do");
     logits_rows logits(model, options, asked.prompts());
-    if (asked.json() || file) options.observer = &logits;  // otherwise only the rows that choose a token are computed
+    if (asked.wants_logits()) options.observer = &logits;  // otherwise only the rows that choose a token are computed
 
     tenon::generation const made = model.generate_batch(asked.prompts(), options);
     if (file) file->write(logits, static_cast<std::size_t>(vocab));
     if (trace) trace->end();
     if (asked.json()) std::cout << json_of(model, made, logits, asked, why_not.empty()).dump() << '\n';
     else print(model, made, asked, why_not.empty());
-    for (std::size_t const r : idle_ranks(model.counts())) std::cerr << "warning: rank " << r << " has experts, and no token was routed to them\n";
+    for (std::size_t const r : idle_ranks(model.counts()))
+        if (speaks()) std::cerr << "warning: rank " << r << " has experts, and no token was routed to them\n";
+}
+
+/// The same. What only the process that writes can meet, a full disk, ends those that wait for it.
+template <class Load>
+void run(run_options& asked, Load load) {
+    try {
+        run_together(asked, load);
+    } catch (tenon::refusal const& refused) {
+        if (refused.law_name() == "file_is_written") asked.stop_others(refused.what());
+        throw;
+    } catch (std::exception const& failed) {
+        asked.stop_others(failed.what());
+        throw;
+    }
 }
 
 }  // namespace tools

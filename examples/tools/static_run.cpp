@@ -16,10 +16,8 @@ int main(int argc, char** argv) {
         tools::run_options asked(app);
         app.parse(argc, argv);
         asked.check();
-        using model = tenon::causal_lm<TENON_GRAPH>;
         tools::run(asked, [&] {
-            if (asked.runtime() == tenon::runtime_kind::sequential) return model::load(asked.model(), tenon::runtime::sequential{}, asked.loading());
-            return model::load(asked.model(), tenon::runtime::threads{}, asked.loading());
+            return asked.with_runtime([&](auto const& runtime) { return tenon::causal_lm<TENON_GRAPH>::load(asked.model(), runtime, asked.loading()); });
         });
     });
 }

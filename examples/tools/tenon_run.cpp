@@ -35,7 +35,9 @@ int main(int argc, char** argv) {
         asked.check();
         tenon::plan::value const parts = tenon::plan::parse(plan);
         with_devices(device, [&]<template <int...> class... Device>() {
-            tools::run(asked, [&] { return tenon::dynamic_causal_lm<Device...>::load(asked.model(), parts, asked.runtime(), asked.loading()); });
+            tools::run(asked, [&] {
+                return asked.with_runtime([&](auto const& runtime) { return tenon::dynamic_causal_lm<Device...>::load(asked.model(), parts, runtime, asked.loading()); });
+            });
         });
     });
 }

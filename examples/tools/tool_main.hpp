@@ -31,6 +31,12 @@ inline std::string one_line(std::string_view text) {
     return out;
 }
 
+/// Whether this process prints and writes: the first of several that do the same.
+inline bool& speaks() {
+    static bool alone = true;
+    return alone;
+}
+
 /// Calls `body(app)`, which adds its options, parses and works; gives the exit status.
 template <class Body>
 int exit_status(std::string const& about, std::string const& name, Body body) noexcept {
@@ -52,7 +58,7 @@ int exit_status(std::string const& about, std::string const& name, Body body) no
             app.exit(wrong);
             return 1;
         } catch (tenon::refusal const& refused) {
-            std::cerr << "refused: " << one_line(refused.what()) << '\n';
+            if (speaks()) std::cerr << "refused: " << one_line(refused.what()) << '\n';
             return 2;
         } catch (std::bad_alloc const&) {
             std::cerr << "refused: memory_suffices: the system gives no more memory\n";

@@ -12,8 +12,11 @@
 #include <tenon/runtime/processes.hpp>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <thread>
@@ -102,7 +105,7 @@ TEST_CASE("A thousand models leave no descriptor, no thread, no child, no shared
     long const resident = status_number("VmRSS");
     for (int i = 0; i < 1000; ++i) cycle(i);
     CHECK(holdings() == before);
-    CHECK(status_number("VmRSS") - resident < 4096);
+    if (!keeps_freed_memory) CHECK(status_number("VmRSS") - resident < 4096);
 }
 
 TEST_CASE("A thousand states that come and go leave nothing in a worker or a host") {
@@ -122,7 +125,7 @@ TEST_CASE("A thousand states that come and go leave nothing in a worker or a hos
     for (int i = 0; i < 100; ++i) cycle(i);
     long const before = pages();
     for (int i = 0; i < 4000; ++i) cycle(i);
-    CHECK(pages() - before < 64);  // of 4 KiB; four thousand caches would be 4,000
+    if (!keeps_freed_memory) CHECK(pages() - before < 64);  // of 4 KiB; four thousand caches would be 4,000
 }
 
 TEST_CASE("Workers belong to the process, not to the thread that started them") {

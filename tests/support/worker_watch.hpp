@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -103,11 +104,32 @@ inline bool is_gone(::pid_t id) {
     return state == '\0' || state == 'Z';
 }
 
+/// Whether a sanitizer keeps what is freed, so that a process grows.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool keeps_freed_memory = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+inline constexpr bool keeps_freed_memory = true;
+#else
+inline constexpr bool keeps_freed_memory = false;
+#endif
+#else
+inline constexpr bool keeps_freed_memory = false;
+#endif
+
 /// What a process holds. Equal before and after, where nothing is left behind.
 struct holdings {
-    std::size_t files = open_files(), memories = shared_memories();
-    std::vector<::pid_t> processes = children();
-    long threads = status_number("Threads");
+    holdings() {
+        static bool const started = (std::thread([] {}).join(), true);  // with the first thread a sanitizer starts one of its own
+        static_cast<void>(started);
+        files = open_files();
+        memories = shared_memories();
+        processes = children();
+        threads = status_number("Threads");
+    }
+    std::size_t files = 0, memories = 0;
+    std::vector<::pid_t> processes;
+    long threads = 0;
     bool operator==(holdings const&) const = default;
 };
 

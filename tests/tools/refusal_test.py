@@ -18,8 +18,7 @@ class Runners(ToolTest):
             self.refused(law, name, "--model", GQA, *arguments)
 
     def test_values_not_built_yet(self):
-        for runtime in ("processes", "mpi"):
-            self.each("runtime_is_available", "--ids", "1", "--runtime", runtime)
+        self.each("runtime_is_available", "--ids", "1", "--runtime", "mpi")
         self.each("weights_are_available", "--ids", "1", "--weights", "q8")
         for threads in (2, 64):
             self.each("threads_are_available", "--ids", "1", "--threads", threads)

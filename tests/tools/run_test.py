@@ -52,10 +52,32 @@ class Answers(ToolTest):
             prompt = self.prompt(folder)
             digests = {}
             for plan in plans:
-                for rest in (["--runtime", "sequential"], ["--runtime", "threads", "--chunk", "1"], ["--chunk", "7"], ["--chunk", "0", "--isa", "portable"]):
+                for rest in (["--runtime", "sequential"], ["--runtime", "threads", "--chunk", "1"], ["--chunk", "7"], ["--chunk", "0", "--isa", "portable"],
+                             ["--runtime", "processes", "--chunk", "5"]):
                     made = self.run_json("--model", folder, "--plan", plan, "--ids", ids(prompt), "--max-new-tokens", 6, *rest)
                     digests.setdefault((made["logits_sha256"], str(made["ids"])), []).append((plan, rest))
             self.assertEqual(len(digests), 1, digests)
+
+    def test_processes_answer_as_threads_do(self):
+        timed = ("prefill_tokens_per_s", "decode_tokens_per_s", "peak_rss_bytes")
+        for folder, plan in ((GQA, "0-1@0,1;2-3@2"), (MOE, "all@0,1:tensor+expert"), (MIXTRAL, "0@0;1-3@xtensor.1,xtensor.2:expert")):
+            prompt = self.prompt(folder)
+            for rest in (["--max-new-tokens", 5], ["--ids", ids(prompt[:3]), "--temperature", "0.9", "--top-k", 40, "--top-p", "0.95", "--seed", 7]):
+                with tempfile.TemporaryDirectory() as scratch:
+                    made, written = [], []
+                    for runtime in ("threads", "processes"):
+                        files = ["--logits-out", f"{scratch}/l.npy", "--trace-routing", f"{scratch}/t"]
+                        answer = self.run_json("--model", folder, "--plan", plan, "--ids", ids(prompt), *rest, "--runtime", runtime, *(files if folder != GQA else files[:2]))
+                        made.append({key: value for key, value in answer.items() if key not in timed})
+                        written.append([path.read_bytes() for path in sorted(pathlib.Path(scratch).iterdir())])
+                self.assertEqual(made[0], made[1])
+                self.assertEqual(written[0], written[1])
+                self.assertEqual(len(written[0]), 1 if folder == GQA else 2)
+
+    def test_a_worker_variable_in_the_environment_is_refused(self):
+        done = call("tenon-run", "--model", MHA, "--ids", "1", "--runtime", "processes", environment={"TENON_WORKER": "1"})
+        self.assertEqual((done.returncode, done.stdout), (2, b""))
+        self.assertRegex(done.stderr, rb"\Arefused: worker_is_no_host: [^\n]+\n\Z")
 
     def test_no_new_tokens_give_the_prompts_rows(self):
         prompt = self.prompt(MHA)
@@ -197,7 +219,7 @@ class Answers(ToolTest):
 class StaticRunner(ToolTest):
     def test_it_answers_as_tenon_run_does(self):
         prompt = reference(GQA)["prompts"][0]
-        for rest in (["--max-new-tokens", 9], ["--runtime", "sequential", "--chunk", 2], ["--temperature", 1, "--seed", 3, "--ids", "5,6"]):
+        for rest in (["--max-new-tokens", 9], ["--runtime", "sequential", "--chunk", 2], ["--runtime", "processes"], ["--temperature", 1, "--seed", 3, "--ids", "5,6"]):
             ours = self.run_json("--model", GQA, "--ids", ids(prompt), *rest, name="tenon-static-run")
             theirs = self.run_json("--model", GQA, "--ids", ids(prompt), *rest, "--plan", "0-1@0,1;2-3@2")
             for key in ("ids", "row_offsets", "logits_sha256", "census"):

@@ -82,15 +82,18 @@ public:
     channel_end receive(message& into, double deadline) {
         message_header header;
         into.files.clear();
-        if (channel_end const e = receive_all(std::as_writable_bytes(std::span(&header, 1)), deadline, &into.files); e != channel_end::open) return e;
+        if (channel_end const e = receive_all(std::as_writable_bytes(std::span(&header, 1)), deadline, &into.files); e != channel_end::open)
+            return e;
         check_header(header);
         into.kind = header.kind;
         into.payload.clear();
         // Bytes are made room for as they come: a header's word is no reason to allocate a gigabyte.
         while (into.payload.size() < header.bytes) {
-            std::size_t const at = into.payload.size(), more = static_cast<std::size_t>(header.bytes) - at, step = more < chunk ? more : chunk;
+            std::size_t const at = into.payload.size(), more = static_cast<std::size_t>(header.bytes) - at,
+                              step = more < chunk ? more : chunk;
             into.payload.resize(at + step);
-            if (channel_end const e = receive_all(std::span(into.payload).subspan(at, step), deadline, nullptr); e != channel_end::open) return e;
+            if (channel_end const e = receive_all(std::span(into.payload).subspan(at, step), deadline, nullptr); e != channel_end::open)
+                return e;
         }
         return channel_end::open;
     }
@@ -186,7 +189,8 @@ inline std::pair<descriptor, descriptor> socket_pair() {
     int ends[2]{-1, -1};
     static_cast<void>(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
     std::pair<descriptor, descriptor> pair{above_streams(ends[0]), above_streams(ends[1])};
-    if (!pair.first || !pair.second) refuse("workers_start", std::string("no socket pair: ") + std::strerror(errno) + "; more open files would do");
+    if (!pair.first || !pair.second)
+        refuse("workers_start", std::string("no socket pair: ") + std::strerror(errno) + "; more open files would do");
     return pair;
 }
 

@@ -1,6 +1,5 @@
-// The host's side: it starts the workers of a graph, tells each its part, sends batches and gathers answers. A worker that dies, hangs or talks
-// nonsense becomes one error, and the others are ended with it.
-// SPDX-License-Identifier: Apache-2.0
+// The host's side: it starts the workers of a graph, tells each its part, sends batches and gathers answers. A worker that dies, hangs or
+// talks nonsense becomes one error, and the others are ended with it. SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/checkpoint/folder.hpp>
 #include <tenon/core/error.hpp>
@@ -90,7 +89,8 @@ public:
                     for (float* const to : {keys, values}) {
                         std::vector<float> const one = in.list<float>();
                         require_sense(head < a->kv_heads && one.size() == positions * D);
-                        for (std::size_t t = 0; t < positions; ++t) std::memcpy(to + t * row + static_cast<std::size_t>(head) * D, one.data() + t * D, D * sizeof(float));
+                        for (std::size_t t = 0; t < positions; ++t)
+                            std::memcpy(to + t * row + static_cast<std::size_t>(head) * D, one.data() + t * D, D * sizeof(float));
                     }
             }
         } listening;
@@ -146,11 +146,13 @@ public:
                 for (int r = 0; r < self->machine_.ranks(); ++r) {
                     if (self->machine_.worker_of_rank(r) != worker) continue;
                     rank_census& c = (*all)[static_cast<std::size_t>(r)];
-                    for (std::int64_t* const n : {&c.messages, &c.bytes, &c.gathers, &c.reductions, &c.hand_overs, &c.products, &c.rows}) *n = in.take<std::int64_t>();
+                    for (std::int64_t* const n : {&c.messages, &c.bytes, &c.gathers, &c.reductions, &c.hand_overs, &c.products, &c.rows})
+                        *n = in.take<std::int64_t>();
                     c.experts = in.list<expert_census>();
                     c.has_experts = self->machine_.rank(r).counts().has_experts;
                     int before = -1;
-                    for (expert_census const& e : c.experts) require_sense(e.layer > std::exchange(before, e.layer) && e.layer < self->machine_.graph().config->layers);
+                    for (expert_census const& e : c.experts)
+                        require_sense(e.layer > std::exchange(before, e.layer) && e.layer < self->machine_.graph().config->layers);
                 }
             }
         } listening;
@@ -175,7 +177,8 @@ public:
 private:
     /// Told of what a worker answers when it is done.
     struct listener {
-        virtual void answer(int worker, byte_reader& in) = 0;  ///< what throws another refusal than require_sense's is the call's, not the worker's
+        virtual void answer(int worker,
+                            byte_reader& in) = 0;  ///< what throws another refusal than require_sense's is the call's, not the worker's
 
     protected:
         ~listener() = default;
@@ -197,7 +200,8 @@ private:
                 if (e == channel_end::late) refuse_program(w, "does not say that it is one within " + seconds(how_.start_seconds));
                 if (e == channel_end::closed) refuse_program(w, at(w).ends_within(1.0) ? at(w).status() : "has closed its channel");
                 byte_reader in(m.payload);
-                if (m.kind != message_kind::hello) refuse_program(w, "greets with a message of kind " + std::to_string(static_cast<std::uint32_t>(m.kind)));
+                if (m.kind != message_kind::hello)
+                    refuse_program(w, "greets with a message of kind " + std::to_string(static_cast<std::uint32_t>(m.kind)));
                 require_same_build(own, read_identity(in));
                 in.end();
             } catch (refusal const& r) {
@@ -207,14 +211,16 @@ private:
         }
     }
     [[noreturn]] void refuse_program(int w, std::string const& why) const {
-        refuse("workers_start", who(w) + ": " + program_ + " is no worker: it " + why + "; a program that includes tenon/runtime/processes.hpp and loads with the same backends would do");
+        refuse("workers_start", who(w) + ": " + program_ + " is no worker: it " + why +
+                                    "; a program that includes tenon/runtime/processes.hpp and loads with the same backends would do");
     }
 
     void build(graph_view graph, checkpoint::folder const& files, checkpoint::block_scaling scaling, load_options const& options) {
         worker_part part;
         part.config = *graph.config;
         for (stage_traits const& s : graph.stages)
-            part.stages.push_back({s, std::vector<device_id>(s.devices.begin(), s.devices.end()), std::vector<int>(s.owners.begin(), s.owners.end())});
+            part.stages.push_back(
+                {s, std::vector<device_id>(s.devices.begin(), s.devices.end()), std::vector<int>(s.owners.begin(), s.owners.end())});
         part.directory = files.directory();
         part.digest = digest_of(files);
         part.scaling = scaling;
@@ -233,7 +239,8 @@ private:
             part.worker = w;
             byte_writer out;
             write(out, part);
-            if (at(w).talk.send(message_kind::build, out.bytes(), monotonic_seconds() + how_.start_seconds, memory) != channel_end::open) give_up(w, "the worker");
+            if (at(w).talk.send(message_kind::build, out.bytes(), monotonic_seconds() + how_.start_seconds, memory) != channel_end::open)
+                give_up(w, "the worker");
         }
         gather(nullptr, all_workers());
     }
@@ -254,7 +261,8 @@ private:
 
     void send(int w, message_kind kind, byte_writer const& out) {
         channel_end const e = at(w).talk.send(kind, out.bytes(), monotonic_seconds() + how_.hang_seconds);
-        if (e != channel_end::open) give_up(w, e == channel_end::late ? "the worker takes no command within " + seconds(how_.hang_seconds) : "the worker");
+        if (e != channel_end::open)
+            give_up(w, e == channel_end::late ? "the worker takes no command within " + seconds(how_.hang_seconds) : "the worker");
         control_.of(w).told.fetch_add(1, std::memory_order_release);
     }
 
@@ -382,7 +390,8 @@ private:
     }
 
     [[noreturn]] void give_up_stuck(int w) {
-        give_up(w, "no worker has moved for " + seconds(how_.hang_seconds) + (is_stopped(at(w).run_state()) ? ", and this one is stopped" : ""));
+        give_up(w, "no worker has moved for " + seconds(how_.hang_seconds) +
+                       (is_stopped(at(w).run_state()) ? ", and this one is stopped" : ""));
     }
 
     void report(byte_reader& in) {
@@ -440,8 +449,11 @@ private:
         for (tensor const& t : machine_.graph().ir.tensors) {
             stage_traits const& s = machine_.graph().stages[static_cast<std::size_t>(t.stage)];
             bool const in_layers = is_of_layer(t.what) ? p.layer >= s.first_layer && p.layer <= s.last_layer : p.layer == 0;
-            if (t.what != p.what || !in_layers || p.expert < 0 || p.expert >= t.experts || !within(p.rows, t.rows) || !within(p.columns, t.columns)) continue;
-            return p.data.size() == static_cast<std::size_t>(p.rows.size()) * static_cast<std::size_t>(p.columns.size()) * static_cast<std::size_t>(bytes_of(p.type));
+            if (t.what != p.what || !in_layers || p.expert < 0 || p.expert >= t.experts || !within(p.rows, t.rows) ||
+                !within(p.columns, t.columns))
+                continue;
+            return p.data.size() == static_cast<std::size_t>(p.rows.size()) * static_cast<std::size_t>(p.columns.size()) *
+                                        static_cast<std::size_t>(bytes_of(p.type));
         }
         return false;
     }
@@ -449,8 +461,10 @@ private:
     /// Ends every worker and throws what one of them has done. `why` is a sentence, or a name that is followed by how the worker ended.
     [[noreturn]] void give_up(int w, std::string why) {
         bool const ended = at(w).ends_within(why == "the worker" ? 1.0 : 0.0);
-        if (ended) why = "the worker " + at(w).status();
-        else if (why == "the worker") why = "the worker has closed its channel";
+        if (ended)
+            why = "the worker " + at(w).status();
+        else if (why == "the worker")
+            why = "the worker has closed its channel";
         cause_ = who(w) + ": " + why;
         for (worker_process& p : workers_) p.kill();
         for (worker_process& p : workers_) p.reap();
@@ -458,7 +472,8 @@ private:
     }
     void require_alive() const {
         if (owner_ != ::getpid())
-            refuse("workers_live", "the workers of this model are those of process " + std::to_string(owner_) + ", of which this one is a fork; another load would do");
+            refuse("workers_live", "the workers of this model are those of process " + std::to_string(owner_) +
+                                       ", of which this one is a fork; another load would do");
         if (!cause_.empty()) refuse("workers_live", "the workers of this model are ended (" + cause_ + "); another load would do");
     }
 
@@ -469,8 +484,8 @@ private:
         for (stage_traits const& s : machine_.graph().stages)
             for (device_id const& d : s.devices) {
                 if (machine_.worker_of_rank(rank) == worker)
-                    text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank) + " on " + std::string(name_of(d.kind)) + "." + std::to_string(d.index) + ", layers " +
-                            std::to_string(s.first_layer) + "-" + std::to_string(s.last_layer);
+                    text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank) + " on " + std::string(name_of(d.kind)) + "." +
+                            std::to_string(d.index) + ", layers " + std::to_string(s.first_layer) + "-" + std::to_string(s.last_layer);
                 ++rank;
             }
         return text;
@@ -500,7 +515,7 @@ private:
     static constexpr std::size_t most_forgotten = 1000;  ///< that a call which has nothing else to say keeps to itself
     std::uint32_t call_ = 0;
     int rows_ = 0;  ///< of the call
-    int spins_ = static_cast<unsigned>(machine_.workers()) < std::thread::hardware_concurrency() ? 4000 : 0;
+    int spins_ = idle_spins(machine_.workers());
     std::int64_t bytes_done_ = 0, bytes_total_ = 0;
     bool traces_ = options_->routing != nullptr;
     unroutable_row unroutable_{};

@@ -1,5 +1,5 @@
-// What a host and its workers say to each other: kinds of message, and values as bytes in this machine's own layout, since both sides are one
-// build on one machine. Reading trusts nothing: whatever is too short, too long or left over is refused by name.
+// What a host and its workers say to each other: kinds of message, and values as bytes in this machine's own layout, since both sides are
+// one build on one machine. Reading trusts nothing: whatever is too short, too long or left over is refused by name.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/core/error.hpp>
@@ -19,18 +19,18 @@ namespace tenon::inline v0::detail {
 
 /// The first of a message's bytes. A worker answers every command once, with `done`, `failed` or what it was asked for, then `done`.
 enum class message_kind : std::uint32_t {
-    hello,         ///< both: who they are
-    build,         ///< host: the part that the worker is to build and load
-    loaded,        ///< worker: one more slice has been read
-    forward,       ///< host: run a batch
-    reserve,       ///< host: room for a sequence
-    forget,        ///< host: sequences that are no more
-    counts,        ///< both: the census of the worker's ranks
-    pieces,        ///< both: the slices that the worker's ranks hold
-    read_layer,    ///< both: keys and values of a sequence
-    write_layer,   ///< host
-    done,          ///< worker
-    failed,        ///< worker: the name of a law, and a sentence
+    hello,        ///< both: who they are
+    build,        ///< host: the part that the worker is to build and load
+    loaded,       ///< worker: one more slice has been read
+    forward,      ///< host: run a batch
+    reserve,      ///< host: room for a sequence
+    forget,       ///< host: sequences that are no more
+    counts,       ///< both: the census of the worker's ranks
+    pieces,       ///< both: the slices that the worker's ranks hold
+    read_layer,   ///< both: keys and values of a sequence
+    write_layer,  ///< host
+    done,         ///< worker
+    failed,       ///< worker: the name of a law, and a sentence
 };
 inline constexpr std::uint32_t last_message_kind = static_cast<std::uint32_t>(message_kind::failed);
 
@@ -45,10 +45,12 @@ inline constexpr std::size_t piece_bytes = std::size_t{16} << 20;  ///< of one s
 /// Refuses a header that no tenon sends, and a payload longer than any.
 inline void check_header(message_header const& h) {
     if (h.magic != message_header{}.magic || static_cast<std::uint32_t>(h.kind) > last_message_kind)
-        refuse("worker_message_is_known", "a message begins with " + std::to_string(h.magic) + ", kind " + std::to_string(static_cast<std::uint32_t>(h.kind)) +
-                                              "; " + std::to_string(message_header{}.magic) + " and a kind up to " + std::to_string(last_message_kind) + " would do");
+        refuse("worker_message_is_known",
+               "a message begins with " + std::to_string(h.magic) + ", kind " + std::to_string(static_cast<std::uint32_t>(h.kind)) + "; " +
+                   std::to_string(message_header{}.magic) + " and a kind up to " + std::to_string(last_message_kind) + " would do");
     if (h.bytes > most_message_bytes)
-        refuse("worker_message_fits", "a message says that it has " + std::to_string(h.bytes) + " bytes; " + std::to_string(most_message_bytes) + " would do");
+        refuse("worker_message_fits",
+               "a message says that it has " + std::to_string(h.bytes) + " bytes; " + std::to_string(most_message_bytes) + " would do");
 }
 
 /// Values, one after the other.
@@ -109,10 +111,12 @@ public:
     /// An enumerator, or a small number, up to `last`: other bytes would be none.
     template <class T>
     T one_of(T last) {
-        using number = std::make_unsigned_t<typename std::conditional_t<std::is_enum_v<T>, std::underlying_type<T>, std::type_identity<T>>::type>;
+        using number =
+            std::make_unsigned_t<typename std::conditional_t<std::is_enum_v<T>, std::underlying_type<T>, std::type_identity<T>>::type>;
         auto const given = take<number>();
         if (given > static_cast<number>(last))
-            refuse("worker_message_is_whole", std::to_string(given) + " is given; 0 to " + std::to_string(static_cast<number>(last)) + " would do");
+            refuse("worker_message_is_whole",
+                   std::to_string(given) + " is given; 0 to " + std::to_string(static_cast<number>(last)) + " would do");
         return static_cast<T>(given);
     }
     std::span<std::byte const> some(std::size_t count) {
@@ -142,7 +146,9 @@ struct build_identity {
     static std::string_view version_text() { return tenon::v0::version; }
     bool operator==(build_identity const&) const = default;
 
-    std::string show() const { return "tenon " + version + ", profile " + profile + ", compiler " + compiler + ", backends " + std::to_string(backends); }
+    std::string show() const {
+        return "tenon " + version + ", profile " + profile + ", compiler " + compiler + ", backends " + std::to_string(backends);
+    }
 };
 
 inline void write(byte_writer& out, build_identity const& b) { out.text(b.version).text(b.compiler).text(b.profile).put(b.backends); }
@@ -157,7 +163,9 @@ inline build_identity read_identity(byte_reader& in) {
 
 /// Refuses a worker of another build, naming both.
 inline void require_same_build(build_identity const& host, build_identity const& worker) {
-    if (!(host == worker)) refuse("worker_is_of_this_build", "the host is " + host.show() + "; the worker is " + worker.show() + "; one build for both would do");
+    if (!(host == worker))
+        refuse("worker_is_of_this_build",
+               "the host is " + host.show() + "; the worker is " + worker.show() + "; one build for both would do");
 }
 
 }  // namespace tenon::inline v0::detail

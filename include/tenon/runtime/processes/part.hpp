@@ -57,18 +57,30 @@ std::string digest_of(checkpoint::folder const& files) {
 }
 
 /// The last enumerator of an enumeration: a larger number is none.
-template <class E> inline constexpr E last_of{};
-template <> inline constexpr adapter_id last_of<adapter_id> = model::adapters.back().id;
-template <> inline constexpr rope_scaling last_of<rope_scaling> = rope_scaling::llama3;
-template <> inline constexpr expert_scoring last_of<expert_scoring> = expert_scoring::sigmoid;
-template <> inline constexpr group_worth last_of<group_worth> = group_worth::two_best;
-template <> inline constexpr join_kind last_of<join_kind> = join_kind::reduce;
-template <> inline constexpr device_kind last_of<device_kind> = device_kind::user;
-template <> inline constexpr dtype last_of<dtype> = dtype::f64;
-template <> inline constexpr placing last_of<placing> = placing::awaited;
-template <> inline constexpr tenon::v0::weights last_of<tenon::v0::weights> = tenon::v0::weights::bf16;
-template <> inline constexpr testing::fault last_of<testing::fault> = testing::fault::swapped_widths;
-template <> inline constexpr testing::worker_fault_kind last_of<testing::worker_fault_kind> = testing::worker_fault_kind::slow;
+template <class E>
+inline constexpr E last_of{};
+template <>
+inline constexpr adapter_id last_of<adapter_id> = model::adapters.back().id;
+template <>
+inline constexpr rope_scaling last_of<rope_scaling> = rope_scaling::llama3;
+template <>
+inline constexpr expert_scoring last_of<expert_scoring> = expert_scoring::sigmoid;
+template <>
+inline constexpr group_worth last_of<group_worth> = group_worth::two_best;
+template <>
+inline constexpr join_kind last_of<join_kind> = join_kind::reduce;
+template <>
+inline constexpr device_kind last_of<device_kind> = device_kind::user;
+template <>
+inline constexpr dtype last_of<dtype> = dtype::f64;
+template <>
+inline constexpr placing last_of<placing> = placing::awaited;
+template <>
+inline constexpr tenon::v0::weights last_of<tenon::v0::weights> = tenon::v0::weights::bf16;
+template <>
+inline constexpr testing::fault last_of<testing::fault> = testing::fault::swapped_widths;
+template <>
+inline constexpr testing::worker_fault_kind last_of<testing::worker_fault_kind> = testing::worker_fault_kind::slow;
 
 /// The fields of values, one after the other and without the padding between them. What is no value of its type is refused when it is read.
 class field_writer {
@@ -134,7 +146,8 @@ void each_field_of_stage(Each each, Traits& traits) {
     auto& [by_default, tensor, expert, expert_width, exact, tensor_join, width_join] = cuts;
     auto& [schema, element] = crossing;
     static_cast<void>(devices), static_cast<void>(owners);  // beside it
-    each(first_layer, last_layer, by_default, tensor, expert, expert_width, exact, tensor_join, width_join, schema, element, most_ranks, canonical, placement);
+    each(first_layer, last_layer, by_default, tensor, expert, expert_width, exact, tensor_join, width_join, schema, element, most_ranks,
+         canonical, placement);
 }
 template <class Each, class Part>
 void each_field_of_part(Each each, Part& p) {
@@ -163,7 +176,8 @@ worker_part read_part(byte_reader& in) {
     auto const counted = [&in](std::string_view what, int most) {
         auto const count = in.take<std::uint64_t>();
         if (count < 1 || count > static_cast<std::uint64_t>(most))
-            refuse("worker_part_is_whole", std::to_string(count) + " " + std::string(what) + "; 1 to " + std::to_string(most) + " would do");
+            refuse("worker_part_is_whole",
+                   std::to_string(count) + " " + std::string(what) + "; 1 to " + std::to_string(most) + " would do");
         return static_cast<int>(count);
     };
     field_reader const take(in);
@@ -173,7 +187,8 @@ worker_part read_part(byte_reader& in) {
         stage_part& s = p.stages.emplace_back();
         each_field_of_stage(take, s.traits);
         if (s.traits.most_ranks < 0 || s.traits.most_ranks > most_ranks_of_a_stage)
-            refuse("worker_part_is_whole", "a backend of " + std::to_string(s.traits.most_ranks) + " ranks; 0 to " + std::to_string(most_ranks_of_a_stage) + " would do");
+            refuse("worker_part_is_whole", "a backend of " + std::to_string(s.traits.most_ranks) + " ranks; 0 to " +
+                                               std::to_string(most_ranks_of_a_stage) + " would do");
         for (int devices = counted("devices", most_ranks_of_a_stage); devices > 0; --devices) {
             device_id& d = s.devices.emplace_back();
             take(d.kind, d.index);

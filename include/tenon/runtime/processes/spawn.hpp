@@ -1,13 +1,11 @@
-// Starting a worker process and ending it. A worker is this very program, executed again, or another that the user names; it never is a fork
-// of a host that has threads.
-// SPDX-License-Identifier: Apache-2.0
+// Starting a worker process and ending it. A worker is this very program, executed again, or another that the user names; it never is a
+// fork of a host that has threads. SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/core/error.hpp>
 #include <tenon/runtime/processes/channel.hpp>
 
 #include <signal.h>
 #include <spawn.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,16 +24,15 @@ namespace tenon::inline v0::detail {
 inline constexpr char const* worker_variable = "TENON_WORKER";  ///< in a worker's environment: which backends, as a number
 inline constexpr int worker_channel = 3;                        ///< the descriptor of a worker's end
 
-/// The running program. Its path where that is still the same file, which keeps debuggers and valgrind in the picture.
+/// The running program. By its path while there is such a file, which keeps debuggers and valgrind in the picture: of one that has been deleted
+/// or replaced the link reads "PATH (deleted)", and still is the program.
 inline std::string this_program() {
     char const* const link = "/proc/self/exe";
     char path[PATH_MAX];
     ::ssize_t const n = ::readlink(link, path, sizeof path - 1);
     if (n <= 0) return link;
     path[n] = '\0';
-    struct ::stat running {}, named {};
-    bool const same = ::stat(link, &running) == 0 && ::stat(path, &named) == 0 && running.st_dev == named.st_dev && running.st_ino == named.st_ino;
-    return same ? path : link;
+    return ::access(path, X_OK) == 0 ? path : link;
 }
 
 /// A handle of a process, which no other that gets its number answers to; none where the system has none.
@@ -58,7 +55,11 @@ class worker_process {
 public:
     worker_process() = default;
     worker_process(worker_process&& other) noexcept
-        : talk(std::move(other.talk)), heard(other.heard), id_(std::exchange(other.id_, -1)), handle_(std::move(other.handle_)), status_(std::move(other.status_)) {}
+        : talk(std::move(other.talk)),
+          heard(other.heard),
+          id_(std::exchange(other.id_, -1)),
+          handle_(std::move(other.handle_)),
+          status_(std::move(other.status_)) {}
     worker_process& operator=(worker_process&& other) noexcept {
         std::swap(talk, other.talk);
         std::swap(heard, other.heard);
@@ -105,7 +106,9 @@ public:
         int const error = ::posix_spawn(&id, program.c_str(), &files, &how, arguments, variables.data());
         ::posix_spawnattr_destroy(&how);
         ::posix_spawn_file_actions_destroy(&files);
-        if (error != 0) refuse("workers_start", program + " does not start: " + std::strerror(error) + "; a program that is one, or more processes, would do");
+        if (error != 0)
+            refuse("workers_start",
+                   program + " does not start: " + std::strerror(error) + "; a program that is one, or more processes, would do");
         worker_process started;
         started.talk = channel(std::move(ours));
         started.id_ = id;
@@ -162,8 +165,9 @@ private:
         constexpr auto by_handle = static_cast<::idtype_t>(3);  // P_PIDFD, which older headers do not have
         ::siginfo_t how{};
         int failed = 0;
-        do failed = handle_ ? ::waitid(by_handle, static_cast<::id_t>(handle_.number()), &how, WEXITED | options)
-                            : ::waitid(P_PID, static_cast<::id_t>(id_), &how, WEXITED | options);
+        do
+            failed = handle_ ? ::waitid(by_handle, static_cast<::id_t>(handle_.number()), &how, WEXITED | options)
+                             : ::waitid(P_PID, static_cast<::id_t>(id_), &how, WEXITED | options);
         while (failed != 0 && errno == EINTR);
         if (failed == 0 && how.si_pid == 0) return false;
         if (failed != 0 && errno != ECHILD && handle_) {  // a system that knows handles, and does not wait for them
@@ -171,7 +175,8 @@ private:
             return collect(options);
         }
         try {
-            status_ = failed == 0 ? show_status(how) : "has ended, and somebody else was told how";  // a host that ignores or reaps children
+            status_ =
+                failed == 0 ? show_status(how) : "has ended, and somebody else was told how";  // a host that ignores or reaps children
         } catch (...) {}
         id_ = -1;
         handle_.close();

@@ -8,6 +8,7 @@
 #include <tenon/detail/deferred.hpp>
 #include <tenon/kernel/float_environment.hpp>
 #include <tenon/runtime/angles.hpp>
+#include <tenon/runtime/executor.hpp>
 #include <tenon/runtime/loading.hpp>
 #include <tenon/runtime/machine.hpp>
 #include <tenon/runtime/processes/channel.hpp>
@@ -23,6 +24,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -43,8 +45,8 @@ namespace tenon::inline v0::detail {
 
 inline constexpr double never = 1e18;  ///< a deadline
 
-/// Ends this process when its host has closed the channel or has ended, whatever this one is doing. Not by the channel alone, which a fork of
-/// the host keeps open, and not by the parent's death signal, which follows the thread that forked.
+/// Ends this process when its host has closed the channel or has ended, whatever this one is doing. Not by the channel alone, which a fork
+/// of the host keeps open, and not by the parent's death signal, which follows the thread that forked.
 inline void end_with_host(int channel) {
     ::ucred host{};
     ::socklen_t size = sizeof host;
@@ -78,6 +80,7 @@ public:
             refuse("worker_part_is_whole", "the control block has " + std::to_string(control_memory_.bytes()) + " bytes");
         bool const crowded = static_cast<unsigned>(machine_.workers()) > std::thread::hardware_concurrency();
         waiting_ = {crowded ? 0 : 4000, true};
+        idle_spins_ = (std::max)(waiting_.spins, idle_spins(machine_.workers()));
     }
 
     /// Reads the weights of this worker's ranks, and says so.
@@ -94,7 +97,7 @@ public:
     void serve() {
         message m;
         for (std::uint32_t heard = 0;; ++heard) {
-            for (int i = 0; i < waiting_.spins && !is_ahead(words().told, heard); ++i) pause_cpu();  // the next token's call comes soon
+            for (int i = 0; i < idle_spins_ && !is_ahead(words().told, heard); ++i) pause_cpu();  // the next token's call comes soon
             if (host_->receive(m, never) != channel_end::open) return;
             try {
                 obey(m);
@@ -102,9 +105,9 @@ public:
                 answer_failure(r.law_name(), std::string_view(r.what()).substr(r.law_name().size() + 2));
             } catch (std::bad_alloc const&) {
                 answer_failure("memory_suffices", "the system gives no more memory");
-            } catch (std::exception const& e) {
-                answer_failure("", e.what());
-            } catch (...) { answer_failure("", "something that is no std::exception"); }
+            } catch (std::exception const& e) { answer_failure("", e.what()); } catch (...) {
+                answer_failure("", "something that is no std::exception");
+            }
         }
     }
 
@@ -178,7 +181,8 @@ private:
             case message_kind::counts: {
                 each_rank([&out](auto const& r) {
                     rank_census const& c = r.counts();
-                    for (std::int64_t const n : {c.messages, c.bytes, c.gathers, c.reductions, c.hand_overs, c.products, c.rows}) out.put(n);
+                    for (std::int64_t const n : {c.messages, c.bytes, c.gathers, c.reductions, c.hand_overs, c.products, c.rows})
+                        out.put(n);
                     out.list(std::span<expert_census const>(c.experts));
                 });
                 return answer(out);
@@ -208,7 +212,8 @@ private:
     std::vector<sequence_cache>& caches_of(std::int64_t number) {
         std::vector<sequence_cache>& caches = sequences_[number];
         if (caches.empty())
-            for (int r = 0; r < machine_.ranks(); ++r) caches.push_back(machine_.rank(r).new_cache(machine_.worker_of_rank(r) != part_.worker));
+            for (int r = 0; r < machine_.ranks(); ++r)
+                caches.push_back(machine_.rank(r).new_cache(machine_.worker_of_rank(r) != part_.worker));
         return caches;
     }
 
@@ -251,7 +256,8 @@ private:
         byte_writer out;
         unroutable_row worst;
         each_rank([&worst](auto& r) {
-            if (auto const found = r.experts().take_nan_row(); found.row >= 0 && (worst.row < 0 || found.layer < worst.layer)) worst = {found.layer, found.row};
+            if (auto const found = r.experts().take_nan_row(); found.row >= 0 && (worst.row < 0 || found.layer < worst.layer))
+                worst = {found.layer, found.row};
         });
         out.put(worst);
         each_rank([this, &out](auto& r) {
@@ -267,7 +273,12 @@ private:
         for (int first = 0; first < p.rows.size(); first += most) {
             int const count = p.rows.size() - first < most ? p.rows.size() - first : most;
             byte_writer out;
-            out.put(p.what).put(p.layer).put(p.expert).put(share{p.rows.begin + first, p.rows.begin + first + count}).put(p.columns).put(p.type);
+            out.put(p.what)
+                .put(p.layer)
+                .put(p.expert)
+                .put(share{p.rows.begin + first, p.rows.begin + first + count})
+                .put(p.columns)
+                .put(p.type);
             out.list(p.data.subspan(static_cast<std::size_t>(first) * row, static_cast<std::size_t>(count) * row));
             say(message_kind::pieces, out);
         }
@@ -279,7 +290,8 @@ private:
         auto const layer = in.take<int>();
         in.end();
         grouped_attention const& a = part_.config.layer(layer).attention;
-        auto const row = static_cast<std::size_t>(a.kv_heads * a.head_dim), D = static_cast<std::size_t>(a.head_dim), T = static_cast<std::size_t>(positions);
+        auto const row = static_cast<std::size_t>(a.kv_heads * a.head_dim), D = static_cast<std::size_t>(a.head_dim),
+                   T = static_cast<std::size_t>(positions);
         std::vector<float> keys(T * row), values(T * row), one(T * D);
         machine_.read_layer(caches_of(number), layer, positions, keys.data(), values.data(), part_.worker);
         byte_writer out;
@@ -287,7 +299,8 @@ private:
             for (int h = heads.begin; h < heads.end; ++h) {
                 out.put(h);
                 for (std::vector<float> const* all : {&keys, &values}) {
-                    for (std::size_t t = 0; t < T; ++t) std::memcpy(one.data() + t * D, all->data() + t * row + static_cast<std::size_t>(h) * D, D * sizeof(float));
+                    for (std::size_t t = 0; t < T; ++t)
+                        std::memcpy(one.data() + t * D, all->data() + t * row + static_cast<std::size_t>(h) * D, D * sizeof(float));
                     out.list(std::span<float const>(one));
                 }
             }
@@ -311,6 +324,7 @@ private:
     basic_angles<Lazy> angles_;
     control_block control_;
     waiting waiting_{};
+    int idle_spins_ = 0;
     std::int64_t steps_ = 0;
     deferred<Lazy, std::map<std::int64_t, std::vector<sequence_cache>>> sequences_;
     deferred<Lazy, batch> batch_;
@@ -340,11 +354,13 @@ int work(typename basic_machine<Lazy>::opener open, std::uint64_t backends) {
         message m;
         build_identity const own{.backends = backends};
         write(out, own);
-        if (host.send(message_kind::hello, out.bytes(), never) != channel_end::open || host.receive(m, never) != channel_end::open) return 1;
+        if (host.send(message_kind::hello, out.bytes(), never) != channel_end::open || host.receive(m, never) != channel_end::open)
+            return 1;
         byte_reader hello(m.payload);
         require_same_build(read_identity(hello), own);
         if (host.receive(m, never) != channel_end::open) return 1;
-        if (m.kind != message_kind::build || m.files.size() != 2) refuse("worker_message_is_known", "a part with its two files of memory would do");
+        if (m.kind != message_kind::build || m.files.size() != 2)
+            refuse("worker_message_is_known", "a part with its two files of memory would do");
         byte_reader in(m.payload);
         worker_part part = read_part(in);
         basic_worker<Lazy>::misbehave(part, host, 0);
@@ -353,8 +369,9 @@ int work(typename basic_machine<Lazy>::opener open, std::uint64_t backends) {
             return size > 0 ? static_cast<std::size_t>(size) : std::size_t{1};
         };
         std::size_t const control = size_of(m.files[0]), shared = size_of(m.files[1]);
-        auto const worker = std::make_unique<basic_worker<Lazy>>(host, open, std::move(part), shared_memory::of(std::move(m.files[0]), control),
-                                                                 shared_memory::of(std::move(m.files[1]), shared));
+        auto const worker =
+            std::make_unique<basic_worker<Lazy>>(host, open, std::move(part), shared_memory::of(std::move(m.files[0]), control),
+                                                 shared_memory::of(std::move(m.files[1]), shared));
         worker->load();
         worker->serve();
         return 0;

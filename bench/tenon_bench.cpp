@@ -293,7 +293,7 @@ void write_random(std::string const& directory, std::string const& config_text, 
         t.type = type;
         t.shape = w.shape;
         bool const norm = is_norm(w.parts.front().what);
-        t.data = norm ? std::span<std::byte const>(ones) : std::span<std::byte const>(block).subspan(begin, bytes);
+        t.data = norm ? std::span<std::byte const>(ones).first(bytes) : std::span<std::byte const>(block).subspan(begin, bytes);
         begin = (begin + 4160) % turn / size * size;
         tensors.push_back(std::move(t));
     }

@@ -162,15 +162,32 @@ public:
         return all;
     }
     std::int64_t weight_bytes(int rank) override {
-        struct weigher final : piece_visitor {
-            std::int64_t sum = 0;
-            void piece(held_piece const& p) override { sum += static_cast<std::int64_t>(p.data.size()); }
-        } weighed;
-        visit(machine_.worker_of_rank(rank), rank, weighed);
-        return weighed.sum;
+        struct answers final : listener {
+            std::vector<std::int64_t> by_rank;
+            basic_machine<Lazy> const* machine = nullptr;
+            void answer(int worker, byte_reader& in) override {
+                for (int r = 0; r < machine->ranks(); ++r)
+                    if (machine->worker_of_rank(r) == worker) by_rank[static_cast<std::size_t>(r)] = in.take<std::int64_t>();
+            }
+        } listening;
+        listening.machine = &machine_;
+        listening.by_rank.resize(static_cast<std::size_t>(machine_.ranks()));
+        tell_all(message_kind::weigh, {}, &listening);
+        return listening.by_rank[static_cast<std::size_t>(rank)];
     }
+    /// Worker by worker: one's slices at a time are on their way.
     void visit_pieces(piece_visitor& visitor) override {
-        for (int w = 0; w < machine_.workers(); ++w) visit(w, -1, visitor);
+        require_alive();
+        forget(0);
+        struct visit final {
+            piece_visitor*& visitor;
+            ~visit() { visitor = nullptr; }
+        } const ends{visiting_};
+        for (int w = 0; w < machine_.workers(); ++w) {
+            visiting_ = &visitor;
+            send(w, message_kind::pieces, {});
+            gather(nullptr, {w});
+        }
     }
     device::backend const& tail_ops() const override { return machine_.tail_ops(); }
 
@@ -417,16 +434,6 @@ private:
         }
     }
 
-    /// Everything that a worker holds, or one of its ranks.
-    void visit(int worker, int rank, piece_visitor& visitor) {
-        require_alive();
-        forget(0);
-        byte_writer out;
-        out.put(rank);
-        visiting_ = &visitor;
-        send(worker, message_kind::pieces, out);
-        gather(nullptr, {worker});
-    }
     void visit_one(byte_reader& in) {
         held_piece p;
         p.what = in.one_of(role::head);

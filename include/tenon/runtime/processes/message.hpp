@@ -26,6 +26,7 @@ enum class message_kind : std::uint32_t {
     reserve,      ///< host: room for a sequence
     forget,       ///< host: sequences that are no more
     counts,       ///< both: the census of the worker's ranks
+    weigh,        ///< both: bytes of weights, rank by rank
     pieces,       ///< both: the slices that the worker's ranks hold
     read_layer,   ///< both: keys and values of a sequence
     write_layer,  ///< host

@@ -187,12 +187,12 @@ private:
                 });
                 return answer(out);
             }
+            case message_kind::weigh: {
+                each_rank([&out](auto const& r) { out.put(r.weights().bytes()); });
+                return answer(out);
+            }
             case message_kind::pieces: {
-                auto const only = in.take<int>();  // a rank; -1: all of this worker's
-                in.end();
-                each_rank([this, only](auto const& r) {
-                    if (only < 0 || r.rank() == only) visit_pieces(r, *this, room_);
-                });
+                each_rank([this](auto const& r) { visit_pieces(r, *this, room_); });
                 return answer(out);
             }
             case message_kind::read_layer: return read_layer(in);

@@ -104,17 +104,17 @@ inline bool is_gone(::pid_t id) {
     return state == '\0' || state == 'Z';
 }
 
-/// Whether a sanitizer keeps what is freed, so that a process grows.
+/// Whether a sanitizer watches: it keeps what is freed, so that a process grows, and takes its time when one ends.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool keeps_freed_memory = true;
+inline constexpr bool is_sanitized = true;
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-inline constexpr bool keeps_freed_memory = true;
+inline constexpr bool is_sanitized = true;
 #else
-inline constexpr bool keeps_freed_memory = false;
+inline constexpr bool is_sanitized = false;
 #endif
 #else
-inline constexpr bool keeps_freed_memory = false;
+inline constexpr bool is_sanitized = false;
 #endif
 
 /// What a process holds. Equal before and after, where nothing is left behind.

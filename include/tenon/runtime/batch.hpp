@@ -5,6 +5,7 @@
 #include <tenon/runtime/sequence_cache.hpp>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -30,6 +31,7 @@ struct batch {
     std::vector<token_id> tokens;                  ///< (T)
     std::array<rotation, most_kinds> rotations{};  ///< by kind of layer; kinds of one head width share the first one's
     std::vector<int> wanted;                       ///< rows whose logits are asked for, ascending
+    std::byte const* handed = nullptr;             ///< (T, H) float32, to the first stage of a machine where that is not the model's
     int rows() const { return static_cast<int>(tokens.size()); }
 };
 

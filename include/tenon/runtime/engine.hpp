@@ -72,11 +72,12 @@ public:
 
     /// `graph` outlives the engine; `open` gives the backends of its devices. A placement map is checked against the graph, and headers
     /// against the config, before a weight is read. The ranks are where `elsewhere` starts them, or else in this process. The files stay
-    /// mapped, for the digest of a snapshot.
+    /// mapped, for the digest of a snapshot. With `only`, the ranks are those of that stage alone.
     basic_engine(graph_view graph, checkpoint::folder files, checkpoint::block_scaling scaling, opener open, load_options const& options,
-                 runtime_kind kind, rank_starter const* elsewhere = nullptr)
+                 runtime_kind kind, rank_starter const* elsewhere = nullptr, int only = -1)
         : placed_(place_experts(graph, options.placement)),
           graph_(placed_.view()),
+          here_(only < 0 ? graph_.stages : graph_.stages.subspan(static_cast<std::size_t>(only), 1)),
           id_(next_id()),
           files_(std::make_unique<checkpoint::folder>(std::move(files))),
           scaling_(scaling),
@@ -86,16 +87,19 @@ public:
           routing_(options.routing) {
         checkpoint::tensor_source const source(*files_, config(), scaling);
         layout_ = source.layout();
-        require_formats(graph_, source, options.weights, [&](int stage) -> device::backend const& {
-            device_kind const on = graph_.stages[static_cast<std::size_t>(stage)].devices[0].kind;
-            device::backend const* const backend = open(on, options.isa);
-            if (backend == nullptr) refuse("device_is_available", "no backend for " + std::string(name_of(on)) + " in this program");
-            return *backend;
-        });
+        require_formats(
+            graph_, source, options.weights,
+            [&](int stage) -> device::backend const& {
+                device_kind const on = graph_.stages[static_cast<std::size_t>(stage)].devices[0].kind;
+                device::backend const* const backend = open(on, options.isa);
+                if (backend == nullptr) refuse("device_is_available", "no backend for " + std::string(name_of(on)) + " in this program");
+                return *backend;
+            },
+            only);
         if (elsewhere != nullptr) {
             executor_ = elsewhere->start(graph_, *files_, scaling, open, options);
         } else {
-            auto local = std::make_unique<basic_local_executor<Lazy>>(graph_, open, options, kind);
+            auto local = std::make_unique<basic_local_executor<Lazy>>(graph_, open, options, kind, only);
             local->load(source, options);
             executor_ = std::move(local);
         }
@@ -114,7 +118,7 @@ public:
     checkpoint::inventory_report const& report() const { return report_; }
     int ranks() const {
         int sum = 0;
-        for (stage_traits const& s : graph_.stages) sum += s.ranks();
+        for (stage_traits const& s : here_) sum += s.ranks();
         return sum;
     }
     std::int64_t weight_bytes(int rank) const {
@@ -214,23 +218,12 @@ public:
     void check(lease const&, std::span<feed const> feeds) const {
         require_open();
         for (std::size_t i = 0; i < feeds.size(); ++i) {
-            state const* const s = feeds[i].sequence;
-            if (s == nullptr || s->released())
-                refuse("state_is_alive", "state " + std::to_string(i) + " of the batch is empty or has been released");
-            if (s->sequence_->owner != id_)
-                refuse("state_belongs_to_the_model", "state " + std::to_string(i) + " of the batch was made by another model");
+            sequence const& s = own(feeds[i].sequence, i);
             for (std::size_t j = 0; j < i; ++j)
-                if (feeds[j].sequence == s)
-                    refuse("batch_names_a_state_once",
-                           "states " + std::to_string(j) + " and " + std::to_string(i) + " of the batch are one");
+                if (feeds[j].sequence == feeds[i].sequence) refuse_twice(j, i);
             if (feeds[i].tokens.empty())
                 refuse("feed_has_tokens", "state " + std::to_string(i) + " of the batch gets no token; 1 or more would do");
-            std::int64_t const after = s->length() + static_cast<std::int64_t>(feeds[i].tokens.size());
-            if (after > config().max_positions) refuse_positions(after);
-            if (after > s->sequence_->room)
-                refuse("state_has_room", "state " + std::to_string(i) + " of the batch would hold " + std::to_string(after) +
-                                             " positions and was made with fixed room for " + std::to_string(s->sequence_->room) +
-                                             "; growth::grows would do");
+            require_room(s, i, s.length + static_cast<std::int64_t>(feeds[i].tokens.size()));
             for (token_id const id : feeds[i].tokens)
                 if (id < 0 || id >= config().vocab)
                     refuse("token_is_in_vocabulary",
@@ -292,7 +285,7 @@ public:
         busy_.store(false, std::memory_order_release);
     }
 
-private:
+protected:
     static std::uint64_t next_id() {
         static std::atomic<std::uint64_t> count{0};
         return ++count;
@@ -313,6 +306,26 @@ private:
         return *s.sequence_;
     }
 
+    /// The sequence of state `i` of a batch.
+    sequence& own(state const* s, std::size_t i) const {
+        if (s == nullptr || s->released())
+            refuse("state_is_alive", "state " + std::to_string(i) + " of the batch is empty or has been released");
+        if (s->sequence_->owner != id_)
+            refuse("state_belongs_to_the_model", "state " + std::to_string(i) + " of the batch was made by another model");
+        return *s->sequence_;
+    }
+    [[noreturn]] static void refuse_twice(std::size_t first, std::size_t second) {
+        refuse("batch_names_a_state_once", "states " + std::to_string(first) + " and " + std::to_string(second) + " of the batch are one");
+    }
+    /// Refuses positions that state `i` of a batch cannot hold.
+    void require_room(sequence const& s, std::size_t i, std::int64_t after) const {
+        if (after > config().max_positions) refuse_positions(after);
+        if (after > s.room)
+            refuse("state_has_room", "state " + std::to_string(i) + " of the batch would hold " + std::to_string(after) +
+                                         " positions and was made with fixed room for " + std::to_string(s.room) +
+                                         "; growth::grows would do");
+    }
+
     /// All but the digest of the weights and the plan.
     snapshot_identity identity_of(std::string_view config_digest) const {
         stage_traits const& first = graph_.stages[0];  // stages share their arithmetic
@@ -330,16 +343,23 @@ private:
         return weights_digest_ = std::move(digest);
     }
 
-    void gather(std::span<feed const> feeds, rows_wanted which) {
+    void clear_batch() {
         batch_.parts.clear();
         batch_.tokens.clear();
         batch_.wanted.clear();
+        batch_.handed = nullptr;
+    }
+    /// Adds rows of a sequence to the batch, but for their tokens.
+    void add_part(sequence& s, int count, rows_wanted which) {
+        int const first = batch_.rows();
+        batch_.parts.push_back({s.caches, s.number, first, count, s.length});
+        for (int row = which == rows_wanted::all ? 0 : count - 1; row < count; ++row) batch_.wanted.push_back(first + row);
+    }
+    void gather(std::span<feed const> feeds, rows_wanted which) {
+        clear_batch();
         for (feed const& f : feeds) {
-            sequence& s = *f.sequence->sequence_;
-            int const first = batch_.rows(), count = static_cast<int>(f.tokens.size());
-            batch_.parts.push_back({s.caches, s.number, first, count, s.length});
+            add_part(*f.sequence->sequence_, static_cast<int>(f.tokens.size()), which);
             batch_.tokens.insert(batch_.tokens.end(), f.tokens.begin(), f.tokens.end());
-            for (int row = which == rows_wanted::all ? 0 : count - 1; row < count; ++row) batch_.wanted.push_back(first + row);
         }
     }
 
@@ -372,8 +392,8 @@ private:
     }
 
     void tell_routing() {
-        for (std::size_t i = 0; i < graph_.stages.size(); ++i) {
-            stage_traits const& s = graph_.stages[i];
+        for (std::size_t i = 0; i < here_.size(); ++i) {
+            stage_traits const& s = here_[i];
             std::span<std::int32_t const> all = executor_->traced(i);
             for (int l = s.first_layer; l <= s.last_layer; ++l) {
                 auto const k = static_cast<std::size_t>(config().layer(l).experts ? config().layer(l).experts.chosen : 0);
@@ -387,6 +407,7 @@ private:
 
     basic_placed_graph<Lazy> placed_;
     graph_view graph_;
+    std::span<stage_traits const> here_;  ///< of the stages that have their ranks here
     std::uint64_t id_;
     std::int64_t states_made_ = 0;
     deferred<Lazy, std::unique_ptr<checkpoint::folder>> files_;

@@ -70,11 +70,14 @@ using local_executor = basic_local_executor<>;  // lazy: instantiated by who use
 template <class Lazy>
 class basic_local_executor final : public basic_executor<Lazy> {
 public:
-    basic_local_executor(graph_view graph, typename basic_machine<Lazy>::opener open, load_options const& options, runtime_kind kind)
+    /// `only`: of that stage alone.
+    basic_local_executor(graph_view graph, typename basic_machine<Lazy>::opener open, load_options const& options, runtime_kind kind,
+                         int only = -1)
         : config_(graph.config),
-          machine_(graph, open, options.isa, options.fault, options.routing != nullptr),
+          only_(only),
+          machine_(graph, open, options.isa, options.fault, options.routing != nullptr, only),
           angles_(*graph.config),
-          words_(graph.stages.size()) {
+          words_(machine_.stages().size()) {
         if (kind == runtime_kind::threads) team_ = std::make_unique<thread_team>(machine_.workers());
     }
 
@@ -91,7 +94,7 @@ public:
             }
         } progress;
         progress.to = options.observer;
-        if (options.observer != nullptr) progress.total = bytes_to_load(machine_.graph(), source, options.weights);
+        if (options.observer != nullptr) progress.total = bytes_to_load(machine_.graph(), source, options.weights, only_);
         struct loading final : thread_team::job {
             basic_machine<Lazy>* machine = nullptr;
             load_context const* how = nullptr;
@@ -135,7 +138,7 @@ public:
             basic_local_executor* self = nullptr;
             batch const* what = nullptr;
             void run(int worker) override {
-                meeting_place place(self->words_.data(), self->machine_.graph().stages, self->call_, self->failed_, nullptr, {self->team_->spins()});
+                meeting_place place(self->words_.data(), self->machine_.stages(), self->call_, self->failed_, nullptr, {self->team_->spins()});
                 self->machine_.serve(worker, *what, place);
             }
         } job;
@@ -146,6 +149,7 @@ public:
         team_->run(job);
     }
     float const* logits() const override { return machine_.logits(); }
+    float const* residual() const { return machine_.residual(); }  ///< (T, H), that the last stage has left
     unroutable_row take_unroutable() override {
         unroutable_row worst;
         for (auto const& r : machine_.all())
@@ -169,6 +173,7 @@ public:
 
 private:
     model_config const* config_;
+    int only_;
     basic_machine<Lazy> machine_;
     basic_angles<Lazy> angles_;
     deferred<Lazy, std::vector<stage_words>> words_;

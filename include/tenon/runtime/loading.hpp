@@ -35,22 +35,22 @@ std::int64_t bytes_to_hold(graph_view graph, tensor const& t, int member, checkp
     return sum;
 }
 
-/// Bytes that all ranks will hold. A tied table that serves look-up and head of one stage is held once.
+/// Bytes that all ranks will hold, or those of stage `only`. A tied table that serves look-up and head of one stage is held once.
 template <class = void>
-std::int64_t bytes_to_load(graph_view graph, checkpoint::tensor_source const& source, weights format) {
+std::int64_t bytes_to_load(graph_view graph, checkpoint::tensor_source const& source, weights format, int only = -1) {
     std::int64_t sum = 0;
     for (tensor const& t : graph.ir.tensors)
-        for (int m = 0; m < t.ranks; ++m)
+        for (int m = only < 0 || t.stage == only ? 0 : t.ranks; m < t.ranks; ++m)
             if (!(t.what == role::head && graph.config->tied && t.stage == 0)) sum += bytes_to_hold(graph, t, m, source, format);
     return sum;
 }
 
 /// Refuses, before a weight is read, a matrix in a format that the backend of its stage cannot hold. A table is looked up, not multiplied;
-/// a tied one is the head's too.
+/// a tied one is the head's too. With `only`, of that stage.
 template <class BackendOf>
-void require_formats(graph_view graph, checkpoint::tensor_source const& source, weights format, BackendOf backend_of) {
+void require_formats(graph_view graph, checkpoint::tensor_source const& source, weights format, BackendOf backend_of, int only = -1) {
     for (tensor const& t : graph.ir.tensors) {
-        if (!t.is_matrix() || t.what == role::embed) continue;
+        if (!t.is_matrix() || t.what == role::embed || (only >= 0 && t.stage != only)) continue;
         device::backend const& on = backend_of(t.stage);
         each_layer_of(t, graph.stages[static_cast<std::size_t>(t.stage)], *graph.config, [&](int layer) {
             for (int e = 0; e < t.experts; ++e) {

@@ -1,5 +1,5 @@
-// The ranks of a graph, and the way in which workers walk them through a call: stage by stage, step by step, meeting where a step reads
-// what peers published. Knows no sequences and no options of a call; who the workers are, threads or processes, it is told.
+// The ranks of a graph, or of one of its stages, and the way in which workers walk them through a call: stage by stage, step by step,
+// meeting where a step reads what peers published. Knows no sequences and no options of a call; who the workers are, it is told.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/checkpoint/tensor_source.hpp>
@@ -36,17 +36,21 @@ class basic_machine {
 public:
     using opener = device::backend const* (*)(device_kind, std::string_view isa);
 
-    /// Builds every rank and loads none. `open` gives the backends of the graph's devices.
-    basic_machine(graph_view graph, opener open, std::string_view isa, testing::fault fault, bool traces) : graph_(graph) {
+    /// Builds every rank and loads none. `open` gives the backends of the graph's devices. With `only` the machine has that stage alone:
+    /// stages and ranks count from it, and what it takes over a batch hands to it.
+    basic_machine(graph_view graph, opener open, std::string_view isa, testing::fault fault, bool traces, int only = -1)
+        : graph_(graph),
+          first_(only < 0 ? 0 : static_cast<std::size_t>(only)),
+          here_(only < 0 ? graph.stages : graph.stages.subspan(first_, 1)) {
         int rank = 0;
-        for (std::size_t s = 0; s < graph.stages.size(); ++s) {
-            stage_traits const& stage = graph.stages[s];
+        for (std::size_t s = 0; s < here_.size(); ++s) {
+            stage_traits const& stage = here_[s];
             device_kind const on = stage.devices[0].kind;
             device::backend const* const backend = open(on, isa);
             if (backend == nullptr) refuse("device_is_available", "no backend for " + std::string(name_of(on)) + " in this program");
             group& g = stages_.emplace_back();
             for (int m = 0; m < stage.ranks(); ++m, ++rank) {
-                ranks_.push_back(std::make_unique<rank_program>(graph, static_cast<int>(s), m, rank, *backend, fault));
+                ranks_.push_back(std::make_unique<rank_program>(graph, static_cast<int>(first_ + s), m, rank, *backend, fault));
                 g.members.push_back(ranks_.back().get());
                 g.workers.push_back(worker_of(stage.devices[static_cast<std::size_t>(m)]));
             }
@@ -58,7 +62,8 @@ public:
     basic_machine(basic_machine const&) = delete;
     basic_machine& operator=(basic_machine const&) = delete;
 
-    graph_view graph() const { return graph_; }
+    graph_view graph() const { return graph_; }                     ///< the whole
+    std::span<stage_traits const> stages() const { return here_; }  ///< those that the machine has
     int ranks() const { return static_cast<int>(ranks_.size()); }
     int workers() const { return static_cast<int>(devices_.size()); }  ///< one for each distinct device
     std::span<device_id const> devices() const { return devices_; }    ///< of the workers, in order of first appearance
@@ -82,7 +87,7 @@ public:
     void load(int worker, load_context const& how) {
         for (std::size_t s = 0; s < stages_.size(); ++s)
             for (std::size_t m = 0; m < stages_[s].members.size(); ++m)
-                if (worker < 0 || stages_[s].workers[m] == worker) stages_[s].members[m]->load(graph_, static_cast<int>(s), how);
+                if (worker < 0 || stages_[s].workers[m] == worker) stages_[s].members[m]->load(graph_, static_cast<int>(first_ + s), how);
     }
 
     /// Room for a batch. In `shared` where ranks are in several processes; then a worker makes room of its own for its own ranks alone.
@@ -127,8 +132,8 @@ public:
     template <class Use>
     void each_holder(int layer, int worker, Use use) const {
         for (std::size_t s = 0; s < stages_.size(); ++s) {
-            int const own_layer = layer - graph_.stages[s].first_layer;
-            if (own_layer < 0 || layer > graph_.stages[s].last_layer) continue;
+            int const own_layer = layer - here_[s].first_layer;
+            if (own_layer < 0 || layer > here_[s].last_layer) continue;
             for (std::size_t m = 0; m < stages_[s].members.size(); ++m) {
                 rank_program const& r = *stages_[s].members[m];
                 if (worker >= 0 && stages_[s].workers[m] != worker) continue;
@@ -138,6 +143,8 @@ public:
         }
     }
 
+    /// The residual stream (T, H) that the last stage leaves, after a call.
+    float const* residual() const { return stages_.back().members[0]->residual(); }
     /// (wanted rows, V), after a call.
     float const* logits() const { return logits_.data(); }
     float* logits_place() { return logits_.data(); }
@@ -146,8 +153,8 @@ public:
     void run(batch const& b) {
         for (std::size_t s = 0; s < stages_.size(); ++s) {
             group& g = stages_[s];
-            if (s > 0)
-                for (rank_program* r : g.members) r->take_over(root_of(s - 1), b);
+            if (first_ + s > 0)
+                for (rank_program* r : g.members) take_over(*r, s, b);
             for (step const& x : g.steps)
                 for (rank_program* r : g.members) r->run(x, b);
         }
@@ -173,10 +180,8 @@ public:
             group& g = stages_[s];
             for (std::size_t m = 0; m < g.members.size(); ++m) {
                 if (g.workers[m] != worker) continue;
-                if (s > 0) {
-                    place.await(s - 1, m);
-                    attempt([&] { g.members[m]->take_over(root_of(s - 1), b); });
-                }
+                if (s > 0) place.await(s - 1, m);
+                if (first_ + s > 0) attempt([&] { take_over(*g.members[m], s, b); });
                 for (step const& x : g.steps) {
                     attempt([&] { g.members[m]->run(x, b); });
                     if (g.members.size() > 1) place.meet(s, m, x);
@@ -197,6 +202,13 @@ private:
         std::vector<step> steps;
     };
 
+    void take_over(rank_program& to, std::size_t stage, batch const& b) const {
+        if (stage > 0)
+            to.take_over(root_of(stage - 1), b);
+        else
+            to.take_over(b.handed, b);
+    }
+
     int worker_of(device_id device) {
         for (std::size_t w = 0; w < devices_.size(); ++w)
             if (devices_[w] == device) return static_cast<int>(w);
@@ -205,6 +217,8 @@ private:
     }
 
     graph_view graph_;
+    std::size_t first_;  ///< in the graph, of the stages here
+    std::span<stage_traits const> here_;
     deferred<Lazy, std::vector<device_id>> devices_;
     deferred<Lazy, std::vector<std::unique_ptr<rank_program>>> ranks_;
     deferred<Lazy, std::vector<group>> stages_;

@@ -155,10 +155,12 @@ public:
     }
 
     /// Takes the residual stream that the root of the stage before has left.
-    void take_over(basic_rank_program const& root, batch const& b) {
+    void take_over(basic_rank_program const& root, batch const& b) { take_over(root.residual(), b); }
+    /// The same, from wherever it lies.
+    void take_over(void const* residual, batch const& b) {
         if (is_follower()) return;
         auto const bytes = static_cast<std::size_t>(b.rows()) * static_cast<std::size_t>(config_->hidden) * sizeof(float);
-        std::memcpy(residual_.data(), root.residual(), bytes);
+        std::memcpy(residual_.data(), residual, bytes);
         ++census_.hand_overs;
         count_read(static_cast<std::int64_t>(bytes));
     }

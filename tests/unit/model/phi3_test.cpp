@@ -67,7 +67,7 @@ TEST_CASE("a phi3 is refused by the field and the value that is not one") {
         {R"("use_sliding_window": true)", "config_value_is_supported: config.json: use_sliding_window = true; false would do"},
         {R"("attention_bias": true)", "config_value_is_supported: config.json: attention_bias = true; false would do"},
         {R"("mlp_bias": true)", "config_value_is_supported: config.json: mlp_bias = true; false would do"},
-        {R"("layer_types": ["full_attention", "sliding_attention"])",
+        {R"("layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention"])",
          "config_value_is_supported: config.json: layer_types[1] = \"sliding_attention\"; \"full_attention\" for every layer would do"}};
     refused_as_said("phi3", table);
 }

@@ -24,8 +24,9 @@ namespace runtime {
 /// same backends.
 ///
 /// Refusals beside those of a load: `workers_start`, `worker_is_of_this_build`, `worker_is_no_host`, `worker_reads_the_hosts_checkpoint`,
-/// `shared_memory_suffices`; and `workers_live` when a worker dies, hangs or talks nonsense: then all workers of the model are ended and
-/// reaped, and every later call is refused by the same name. The program goes on.
+/// `shared_memory_suffices`; `workers_compute` when a worker throws, after which the model is as it was; and `workers_live` when one dies,
+/// hangs or talks nonsense: then all workers of the model are ended and reaped, and every later call is refused by the same name. The
+/// program goes on.
 struct processes {
     static constexpr runtime_kind kind = runtime_kind::processes;
     static constexpr std::string_view name = "processes";

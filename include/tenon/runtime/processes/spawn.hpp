@@ -24,8 +24,8 @@ namespace tenon::inline v0::detail {
 inline constexpr char const* worker_variable = "TENON_WORKER";  ///< in a worker's environment: which backends, as a number
 inline constexpr int worker_channel = 3;                        ///< the descriptor of a worker's end
 
-/// The running program. By its path while there is such a file, which keeps debuggers and valgrind in the picture: of one that has been deleted
-/// or replaced the link reads "PATH (deleted)", and still is the program.
+/// The running program. By its path while there is such a file, which keeps debuggers and valgrind in the picture: of one that has been
+/// deleted or replaced the link reads "PATH (deleted)", and still is the program.
 inline std::string this_program() {
     char const* const link = "/proc/self/exe";
     char path[PATH_MAX];

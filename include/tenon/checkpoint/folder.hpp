@@ -75,7 +75,7 @@ struct shard_index {
 
 template <class Lazy = void>
 placement const* find(tenon::v0::detail::deferred<Lazy, std::span<placement const>> sorted, std::string_view name) noexcept {
-    auto const at = std::lower_bound(sorted.begin(), sorted.end(), name, [](placement const& p, std::string_view n) { return p.name < n; });
+    auto const at = std::lower_bound(sorted.begin(), sorted.end(), name, [](placement const& p, std::string_view n) { return p.name.compare(n) < 0; });
     return at != sorted.end() && at->name == name ? &*at : nullptr;
 }
 

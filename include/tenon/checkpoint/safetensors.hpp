@@ -41,7 +41,7 @@ std::string show(std::span<std::int64_t const> shape) {
 template <class Lazy = void>
 tensor_view const* find(tenon::v0::detail::deferred<Lazy, std::span<tensor_view const>> sorted, std::string_view name) noexcept {
     auto const at =
-        std::lower_bound(sorted.begin(), sorted.end(), name, [](tensor_view const& t, std::string_view n) { return t.name < n; });
+        std::lower_bound(sorted.begin(), sorted.end(), name, [](tensor_view const& t, std::string_view n) { return t.name.compare(n) < 0; });
     return at != sorted.end() && at->name == name ? &*at : nullptr;
 }
 

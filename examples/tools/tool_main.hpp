@@ -58,7 +58,8 @@ int exit_status(std::string const& about, std::string const& name, Body body) no
             app.exit(wrong);
             return 1;
         } catch (tenon::refusal const& refused) {
-            if (speaks()) std::cerr << "refused: " << one_line(refused.what()) << '\n';
+            if (!speaks()) return 0;  // the first process says it, and a failure here would end it before it has
+            std::cerr << "refused: " << one_line(refused.what()) << '\n';
             return 2;
         } catch (std::bad_alloc const&) {
             std::cerr << "refused: memory_suffices: the system gives no more memory\n";

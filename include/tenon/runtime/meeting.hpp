@@ -11,7 +11,6 @@
 #include <ctime>
 #include <span>
 #if defined(__linux__)
-#include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -36,11 +35,16 @@ struct waiting {
     bool across_processes = false;
 };
 
+#if defined(__linux__)
+// As linux/futex.h has them, whose structs would stand at file scope of every program.
+inline constexpr int futex_wait = 0, futex_wake = 1;
+#endif
+
 /// Sleeps while `word` is `old`, or for no reason.
 inline void sleep_on(shared_word const& word, std::uint32_t old, bool across_processes) noexcept {
 #if defined(__linux__)
     if (across_processes) {
-        ::syscall(SYS_futex, reinterpret_cast<std::uint32_t const*>(&word), FUTEX_WAIT, old, nullptr, nullptr, 0);
+        ::syscall(SYS_futex, reinterpret_cast<std::uint32_t const*>(&word), futex_wait, old, nullptr, nullptr, 0);
         return;
     }
 #endif
@@ -50,7 +54,7 @@ inline void sleep_on(shared_word const& word, std::uint32_t old, bool across_pro
 inline void wake_all(shared_word& word, bool across_processes) noexcept {
 #if defined(__linux__)
     if (across_processes) {
-        ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE, 0x7fffffff, nullptr, nullptr, 0);
+        ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), futex_wake, 0x7fffffff, nullptr, nullptr, 0);
         return;
     }
 #endif

@@ -3,14 +3,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/core/dtype.hpp>
+#include <tenon/device/crew.hpp>
 #include <tenon/kernel/attention.hpp>
 #include <tenon/kernel/packed_matrix.hpp>
 #include <tenon/kernel/routing.hpp>
 
 #include <cstddef>
+#include <span>
 #include <string_view>
 
 namespace tenon::inline v0::device {
+
+/// One product of several that are computed together.
+struct product {
+    float* y = nullptr;  ///< (T, N)
+    std::ptrdiff_t y_stride = 0;
+    kernel::packed_matrix const* w = nullptr;
+    float const* x = nullptr;  ///< (T, K)
+    std::ptrdiff_t x_stride = 0;
+    int rows = 0;                 ///< T
+    float const* bias = nullptr;  ///< (N), added after the root of the tree; none where null
+};
 
 /// The operations of one backend. Extents as everywhere: T rows, H hidden, Q query heads, D head_dim; strides are in floats.
 ///
@@ -23,6 +36,9 @@ class backend {
 public:
     virtual std::string_view name() const noexcept = 0;  ///< as a plan spells its devices
     virtual std::string_view isa() const noexcept { return "portable"; }
+
+    /// Whether `multiply_all` and `attend_all` use the threads that they are given; the loader refuses several otherwise (`device_has_threads`).
+    virtual bool has_threads() const noexcept { return false; }
 
     /// Whether matrices can be held in that format; the loader refuses the others by name (`device_holds_format`).
     virtual bool holds(kernel::panel_format) const noexcept { return true; }
@@ -42,6 +58,12 @@ public:
 
     virtual std::size_t multiply_scratch_floats(int /*rows*/, int /*columns*/) const noexcept { return 0; }
     virtual std::size_t attention_scratch_floats(int /*head_dim*/) const noexcept { return 0; }
+    /// Of `multiply_all` on so many threads: for products of `rows` rows in all, K = `columns` at most.
+    virtual std::size_t multiply_all_scratch_floats(int rows, int columns, int /*threads*/) const noexcept {
+        return multiply_scratch_floats(rows, columns);
+    }
+    /// Of `attend_all` on so many threads.
+    virtual std::size_t attend_all_scratch_floats(int head_dim, int /*threads*/) const noexcept { return attention_scratch_floats(head_dim); }
 
     // Operations.
 
@@ -64,6 +86,13 @@ public:
     virtual void attention(kernel::attention_call const& call) const = 0;
     /// y = exp(x), for sampling and for the scores of a router. y may be x.
     virtual void exp(float* y, float const* x, std::size_t n) const = 0;
+
+    // Several calls at once, on the threads of one rank. The defaults do one after the other on the caller's.
+
+    /// Products that do not depend on each other. Activations that follow each other in the list and are the same are laid out once.
+    virtual void multiply_all(std::span<product const> list, float* scratch, crew& threads) const;
+    /// Attention of several sequences; their own `scratch` is not looked at.
+    virtual void attend_all(std::span<kernel::attention_call const> calls, float* scratch, crew& threads) const;
 
     // Routed experts. The defaults compute what every canonical backend owes, with `exp` alone of what this one has.
 
@@ -94,6 +123,19 @@ inline void backend::unpack(void* to, std::ptrdiff_t row_stride_bytes, kernel::p
     for (int r = 0; r < rows; ++r)
         std::memcpy(static_cast<std::byte*>(to) + r * row_stride_bytes,
                     static_cast<std::byte const*>(m.data) + static_cast<std::size_t>(first_row + r) * row_bytes, row_bytes);
+}
+
+inline void backend::multiply_all(std::span<product const> list, float* scratch, crew&) const {
+    for (product const& p : list) {
+        multiply(p.y, p.y_stride, *p.w, p.x, p.x_stride, p.rows, scratch);
+        if (p.bias != nullptr) add_bias(p.y, p.y_stride, p.bias, p.w->rows, p.rows);
+    }
+}
+inline void backend::attend_all(std::span<kernel::attention_call const> calls, float* scratch, crew&) const {
+    for (kernel::attention_call call : calls) {
+        call.scratch = scratch;
+        attention(call);
+    }
 }
 
 inline int backend::route(kernel::routing_call const& call) const {

@@ -5,8 +5,12 @@
 #include <tenon/device/concept.hpp>
 #include <tenon/kernel/kernels.hpp>
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -36,6 +40,7 @@ public:
 
     std::string_view name() const noexcept override { return "cpu"; }
     std::string_view isa() const noexcept override { return kernel::name_of(kernels_.which); }
+    bool has_threads() const noexcept override { return true; }
 
     std::size_t packed_bytes(kernel::packed_matrix const& shape) const noexcept override {
         return kernel::packed_bytes(shape.format, shape.rows, shape.columns);
@@ -52,11 +57,19 @@ public:
         return kernel::matmul_scratch_floats(rows, columns);
     }
     std::size_t attention_scratch_floats(int head_dim) const noexcept override { return kernel::attention_scratch_floats(head_dim); }
+    std::size_t multiply_all_scratch_floats(int rows, int columns, int threads) const noexcept override {
+        return kernel::prepared_floats(rows, columns) + static_cast<std::size_t>(threads) * kernel::stack_floats(rows);
+    }
+    std::size_t attend_all_scratch_floats(int head_dim, int threads) const noexcept override {
+        return static_cast<std::size_t>(threads) * kernel::attention_scratch_floats(head_dim);
+    }
 
     void multiply(float* y, std::ptrdiff_t y_stride, kernel::packed_matrix const& w, float const* x, std::ptrdiff_t x_stride, int rows,
                   float* scratch) const override {
         kernels_.matmul(y, y_stride, w, x, x_stride, rows, 0, kernel::panels(w.rows), scratch);
     }
+    void multiply_all(std::span<product const> list, float* scratch, crew& threads) const override;
+    void attend_all(std::span<kernel::attention_call const> calls, float* scratch, crew& threads) const override;
     void rms_norm(float* y, std::ptrdiff_t y_stride, float const* x, std::ptrdiff_t x_stride, float const* gain, int n, float epsilon,
                   int rows) const override {
         kernels_.rms_norm(y, y_stride, x, x_stride, gain, n, epsilon, rows);
@@ -74,9 +87,107 @@ public:
     void combine(kernel::combine_call const& call) const override { kernels_.combine(call); }
 
 private:
+    /// Whether `b` reads what was laid out for `a`.
+    static bool share_activations(product const& a, product const& b) {
+        return a.x == b.x && a.x_stride == b.x_stride && a.rows == b.rows && a.w->columns == b.w->columns && a.w->format == b.w->format;
+    }
+    void multiply_block(std::span<product const> list, int first_row, int rows, float* scratch, crew& threads) const;
+
     kernel::table const& kernels_;
 };
 using cpu_backend = basic_cpu_backend<>;  // lazy: instantiated by who runs a model
+
+// A block is as many rows as are laid out at once: of one product and those that read the same, or, where they are few (the experts of some
+// tokens), of one product after the other, so that threads meet once and not for each.
+template <class Lazy>
+void basic_cpu_backend<Lazy>::multiply_all(std::span<product const> list, float* scratch, crew& threads) const {
+    while (!list.empty()) {
+        int rows = list[0].rows;
+        std::size_t count = 1;
+        for (; count < list.size(); ++count) {
+            int const more = share_activations(list[count - 1], list[count]) ? 0 : list[count].rows;
+            if (rows + more > kernel::rows_at_once && more > 0) break;
+            rows += more;
+        }
+        std::span<product const> const block = list.first(count);
+        if (rows <= kernel::rows_at_once)
+            multiply_block(block, 0, rows, scratch, threads);
+        else
+            for (int row = 0; row < rows; row += kernel::rows_at_once)
+                multiply_block(block, row, rows - row < kernel::rows_at_once ? rows - row : kernel::rows_at_once, scratch, threads);
+        list = list.subspan(count);
+    }
+}
+
+/// Rows [first_row, first_row + rows) of every product, all rows where they are several.
+template <class Lazy>
+void basic_cpu_backend<Lazy>::multiply_block(std::span<product const> list, int first_row, int rows, float* scratch, crew& threads) const {
+    constexpr std::ptrdiff_t alone = 1 << 15;  // activations that one thread lays out before others would have come
+    auto const rows_of = [rows, &list](product const& p) { return share_activations(list[0], p) ? (std::min)(p.rows, rows) : p.rows; };
+    int widest = 0, total = 0;
+    for (product const& p : list) {
+        widest = (std::max)(widest, p.w->columns);
+        total += kernel::panels(p.w->rows);
+    }
+    // where a product's activations are: those of a list that shares none follow each other
+    auto const each_prepared = [&](auto visit) {
+        float* at = scratch;
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            bool const shares = i > 0 && share_activations(list[i - 1], list[i]);
+            if (i > 0 && !shares) at += static_cast<std::ptrdiff_t>(rows_of(list[i - 1])) * list[i - 1].w->columns;
+            visit(list[i], at, !shares);
+        }
+    };
+    auto const prepare = [&](int part, int parts) {
+        each_prepared([&](product const& p, float* to, bool is_first) {
+            if (is_first)
+                kernels_.products[static_cast<int>(p.w->format)].prepare(to, p.x + first_row * p.x_stride, p.x_stride, rows_of(p), p.w->columns,
+                                                                         part, parts);
+        });
+    };
+    if (threads.size() == 1 || std::ptrdiff_t{rows} * widest < alone)
+        prepare(0, 1);
+    else
+        threads.each([&](int part) { prepare(part, threads.size()); });
+    std::ptrdiff_t const stacks = static_cast<std::ptrdiff_t>(rows) * widest;
+    threads.each([&](int part) {
+        // panels of all products, counted through
+        int const begin = static_cast<int>(std::int64_t{total} * part / threads.size());
+        int const end = static_cast<int>(std::int64_t{total} * (part + 1) / threads.size());
+        float* const stack = scratch + stacks + part * static_cast<std::ptrdiff_t>(kernel::stack_floats(rows));
+        int panel = 0;
+        each_prepared([&](product const& p, float* prepared, bool) {
+            int const count = kernel::panels(p.w->rows), from = (std::max)(begin - panel, 0), to = (std::min)(end - panel, count);
+            panel += count;
+            if (from >= to) return;
+            float* const y = p.y + first_row * p.y_stride;
+            kernels_.products[static_cast<int>(p.w->format)].multiply(y, p.y_stride, *p.w, prepared, rows_of(p), from, to - from, stack);
+            if (p.bias != nullptr) {
+                int const column = from * kernel::panel_rows, width = (std::min)(to * kernel::panel_rows, p.w->rows) - column;
+                kernels_.add_bias(y + column, p.y_stride, p.bias + column, width, rows_of(p));
+            }
+        });
+    });
+}
+
+// Query heads of one KV head and some rows are an item; threads take one after the other, since a causal item's work grows with its position.
+template <class Lazy>
+void basic_cpu_backend<Lazy>::attend_all(std::span<kernel::attention_call const> calls, float* scratch, crew& threads) const {
+    std::atomic<int> next{0};
+    threads.each([&](int part) {
+        int item = threads.size() == 1 ? 0 : next.fetch_add(1, std::memory_order_relaxed), before = 0;
+        for (kernel::attention_call const& call : calls) {
+            int const items = kernel::attention_items(call);
+            float* const own = scratch + part * static_cast<std::ptrdiff_t>(kernel::attention_scratch_floats(call.head_dim));
+            if (threads.size() == 1) {
+                kernels_.attend(call, 0, items, own);
+                continue;
+            }
+            for (; item < before + items; item = next.fetch_add(1, std::memory_order_relaxed)) kernels_.attend(call, item - before, 1, own);
+            before += items;
+        }
+    });
+}
 
 /// The backend of one instruction set. Refuses with `isa_is_known` and `isa_is_supported`.
 template <class Lazy = void>

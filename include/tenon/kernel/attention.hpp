@@ -40,6 +40,12 @@ namespace detail {
 inline constexpr int attention_group = 24;  // query rows that share one pass over the cache
 }
 
+/// Independent parts of a call: the query rows of one KV head in groups, KV heads slowest.
+constexpr int attention_items(attention_call const& c) {
+    int const rows = c.rows * (c.heads / c.kv_heads);
+    return c.kv_heads * ((rows + detail::attention_group - 1) / detail::attention_group);
+}
+
 constexpr std::size_t attention_scratch_floats(int head_dim) {
     return static_cast<std::size_t>(detail::attention_group) * static_cast<std::size_t>(head_dim);
 }

@@ -19,6 +19,7 @@ constexpr int panels(int rows) { return (rows + panel_rows - 1) / panel_rows; }
 /// bf16: [panel][k / 2][32][2] bf16: two inputs of one output side by side, so that one 32-bit lane widens to both. An odd K is
 ///       padded with a zero that is never multiplied.
 enum class panel_format : std::uint8_t { f32, bf16 };
+inline constexpr int panel_formats = 2;
 
 /// A matrix of N outputs and K inputs as a backend packed it. A view: somebody else owns the bytes. Here: whole panels, padded with zeros.
 struct packed_matrix {

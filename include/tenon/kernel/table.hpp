@@ -20,30 +20,45 @@
 namespace tenon::inline v0::kernel {
 
 namespace detail {
-inline constexpr int matmul_rows_at_once = 224;      // rows whose packed activations stay in the second and third cache
-inline constexpr int matmul_panel_group = 4;         // panels that pass under a block of activations
+inline constexpr int matmul_panel_group = 4;                    // panels that pass under a block of activations
 inline constexpr int matmul_row_stack_floats = 5 * panel_rows;  // of one row of one panel: five partial sums
-inline constexpr int matmul_stack_floats = 5 * 448;  // of a single row tile: 14 rows x 32 outputs, 6 x 64 or 1 x 128 at most
+inline constexpr int matmul_stack_floats = 5 * 448;             // of a single row tile: 14 rows x 32 outputs, 6 x 64 or 1 x 128 at most
 }  // namespace detail
 
-/// Floats of scratch for a product of `rows` activations with K = `columns`.
-constexpr std::size_t matmul_scratch_floats(int rows, int columns) {
-    if (rows <= 1) return 0;
-    int const at_once = rows < detail::matmul_rows_at_once ? rows : detail::matmul_rows_at_once;
-    auto const count = static_cast<std::size_t>(at_once);
-    std::size_t const stacks = count * detail::matmul_panel_group * detail::matmul_row_stack_floats, single = detail::matmul_stack_floats;
-    return count * static_cast<std::size_t>(columns) + (stacks > single ? stacks : single);
+/// Rows of one prepared block: packed activations stay in the second and third cache.
+inline constexpr int rows_at_once = 224;
+
+/// Floats of one block of prepared activations.
+constexpr std::size_t prepared_floats(int rows, int columns) {
+    return static_cast<std::size_t>(rows < rows_at_once ? rows : rows_at_once) * static_cast<std::size_t>(columns);
 }
+/// Floats of the partial sums that one thread keeps while it multiplies a block.
+constexpr std::size_t stack_floats(int rows) {
+    std::size_t const block = static_cast<std::size_t>(rows < rows_at_once ? rows : rows_at_once);
+    std::size_t const stacks = block * detail::matmul_panel_group * detail::matmul_row_stack_floats, single = detail::matmul_stack_floats;
+    return stacks > single ? stacks : single;
+}
+/// Floats of scratch for a product of `rows` activations with K = `columns`, on one thread.
+constexpr std::size_t matmul_scratch_floats(int rows, int columns) { return prepared_floats(rows, columns) + stack_floats(rows); }
+
+/// The products of one weight format, in two halves, so that threads can share the first and split the second.
+struct product_kernels {
+    /// Lays the activations of one block (at most rows_at_once rows) out as `multiply` reads them: part `part` of `parts` of the work.
+    ///
+    ///   to  prepared_floats(rows, K)   x  (rows, K)
+    void (*prepare)(void* to, float const* x, std::ptrdiff_t x_stride, int rows, int columns, int part, int parts) = nullptr;
+
+    /// y[m][n] for every output n of panels [first_panel, first_panel + panel_count), n counted from the matrix's first row: the tree over
+    /// S segments of chains over k. Nothing beyond output N is written. `stack`: stack_floats(rows).
+    void (*multiply)(float* y, std::ptrdiff_t y_stride, packed_matrix const& w, void const* prepared, int rows, int first_panel,
+                     int panel_count, float* stack) = nullptr;
+};
 
 /// What one instruction set can do. Strides are in floats; extents as in the law: T rows, H hidden, D head_dim.
 struct table {
     isa which = isa::portable;
 
-    /// y[m][n] for every output n of panels [first_panel, first_panel + panel_count), n counted from the matrix's first row: the tree over
-    /// S segments of chains over k. Nothing beyond output N is written. `scratch`: matmul_scratch_floats(rows, K) floats; activations are
-    /// packed there once per call, so that a call should span many panels.
-    void (*matmul)(float* y, std::ptrdiff_t y_stride, packed_matrix const& w, float const* x, std::ptrdiff_t x_stride, int rows,
-                   int first_panel, int panel_count, float* scratch) = nullptr;
+    product_kernels products[panel_formats]{};  ///< by panel_format
 
     /// y = (x * (1 / sqrt(sum(x^2) / n + epsilon))) * gain, row by row. y may be x.
     void (*rms_norm)(float* y, std::ptrdiff_t y_stride, float const* x, std::ptrdiff_t x_stride, float const* gain, int n, float epsilon,
@@ -64,7 +79,8 @@ struct table {
     /// out = low + high: two sub-trees of a row-parallel product, the lower rank's first. out may be either.
     void (*add_pair)(float* out, float const* low, float const* high, std::size_t n) = nullptr;
 
-    void (*attention)(attention_call const&) = nullptr;
+    /// Items [first, first + count) of a call, of attention_items(call); `scratch`: attention_scratch_floats(head_dim).
+    void (*attend)(attention_call const&, int first, int count, float* scratch) = nullptr;
 
     /// y = exp(x). y may be x.
     void (*exp)(float* y, float const* x, std::size_t n) = nullptr;
@@ -74,6 +90,20 @@ struct table {
 
     /// n columns of a token's routed output: z[g] = fma(gate[e], part[e], z[g]) from +0 over the chosen e of group g, then the tree over z.
     void (*combine)(combine_call const&) = nullptr;
+
+    /// A product on one thread, of any number of rows.  scratch: matmul_scratch_floats(rows, K)
+    void matmul(float* y, std::ptrdiff_t y_stride, packed_matrix const& w, float const* x, std::ptrdiff_t x_stride, int rows,
+                int first_panel, int panel_count, float* scratch) const {
+        product_kernels const& of = products[static_cast<int>(w.format)];
+        float* const stack = scratch + prepared_floats(rows, w.columns);
+        for (int row = 0; row < rows; row += rows_at_once) {
+            int const block = rows - row < rows_at_once ? rows - row : rows_at_once;
+            of.prepare(scratch, x + row * x_stride, x_stride, block, w.columns, 0, 1);
+            of.multiply(y + row * y_stride, y_stride, w, scratch, block, first_panel, panel_count, stack);
+        }
+    }
+    /// A call on one thread, with its own scratch.
+    void attention(attention_call const& call) const { attend(call, 0, attention_items(call), call.scratch); }
 };
 
 }  // namespace tenon::inline v0::kernel

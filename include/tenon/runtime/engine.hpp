@@ -87,15 +87,14 @@ public:
           routing_(options.routing) {
         checkpoint::tensor_source const source(*files_, config(), scaling);
         layout_ = source.layout();
-        require_formats(
-            graph_, source, options.weights,
-            [&](int stage) -> device::backend const& {
-                device_kind const on = graph_.stages[static_cast<std::size_t>(stage)].devices[0].kind;
-                device::backend const* const backend = open(on, options.isa);
-                if (backend == nullptr) refuse("device_is_available", "no backend for " + std::string(name_of(on)) + " in this program");
-                return *backend;
-            },
-            only);
+        auto const backend_of = [&](int stage) -> device::backend const& {
+            device_kind const on = graph_.stages[static_cast<std::size_t>(stage)].devices[0].kind;
+            device::backend const* const backend = open(on, options.isa);
+            if (backend == nullptr) refuse("device_is_available", "no backend for " + std::string(name_of(on)) + " in this program");
+            return *backend;
+        };
+        require_threads(graph_, options.threads, backend_of, only);
+        require_formats(graph_, source, options.weights, backend_of, only);
         if (elsewhere != nullptr) {
             executor_ = elsewhere->start(graph_, *files_, scaling, open, options);
         } else {

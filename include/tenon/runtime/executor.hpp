@@ -78,7 +78,9 @@ public:
           machine_(graph, open, options.isa, options.fault, options.routing != nullptr, only),
           angles_(*graph.config),
           words_(machine_.stages().size()) {
-        if (kind == runtime_kind::threads) team_ = std::make_unique<thread_team>(machine_.workers());
+        int const runners = kind == runtime_kind::threads ? machine_.workers() : 1;
+        machine_.employ(options.threads, options.pin_threads, kind != runtime_kind::threads);
+        if (kind == runtime_kind::threads) team_ = std::make_unique<thread_team>(runners, runners * options.threads);
     }
 
     /// Every worker loads the slices of its own ranks.

@@ -56,6 +56,7 @@ public:
 
     void meet(std::span<basic_expert_program* const> group) { group_ = group; }  ///< peers in rank order, itself included
     void trace() { traces_ = true; }                                           ///< keep what every layer of a batch chose
+    void employ(device::crew& threads) { crew_ = &threads; }                   ///< those of its rank
 
     bool gathers_widths() const { return by_width() && cuts_.width_join == join_kind::gather; }
 
@@ -95,22 +96,23 @@ public:
             taken_.reserve(T * H);
             is_taken_.resize(T);
         }
-        gathered_.reserve(T * H);
+        gathered_.reserve((std::max)(T, at_once(slots)) * H);
         up_.reserve(rest);
+        list_.reserve(2 * (std::min)(E, slots));
         if (gathers_widths()) whole_.reserve(T * wide);
         if (by_width() && !gathers_widths()) {
             summed_.reserve(chosen * H);
             stack_.reserve(static_cast<std::size_t>(tree_depth(ranks_)) * H);
         }
-        scratch_.reserve(ops_->multiply_scratch_floats(rows, static_cast<int>((std::max)(H, wide))));
+        scratch_.reserve(ops_->multiply_all_scratch_floats(static_cast<int>((std::max)(T, at_once(slots))), static_cast<int>((std::max)(H, wide)),
+                                                           crew_->size()));
     }
 
     /// Chooses the experts of every row and sorts the rows by expert.  x (T, H), which stays as it is until `combine` is done
     void route(int layer, layer_weights const& w, float const* x, int rows) {
         routed_experts const& e = experts_of(layer);
         int const E = e.count, k = e.chosen;
-        ops_->multiply(scores_.data(), E, w.matrix(role::router), x, config_->hidden, rows, scratch_.data());
-        ++counts_->products;
+        multiply({scores_.data(), E, &w.matrix(role::router), x, config_->hidden, rows});
         int const bad = ops_->route({.how = &e,
                                      .scores = scores_.data(),
                                      .correction = w.vector(role::correction),
@@ -134,20 +136,23 @@ public:
         expert_census& count = census_of(layer);
         int const H = config_->hidden;
         float const* const x = routes_here() ? rows : take_rows(table, rows, w, count);
+        // Few rows, and all experts' products are one piece of work for the rank's threads; many, and each expert's fill the cache by themselves.
+        bool const together = static_cast<std::size_t>(table.first_[w.experts.size()]) <= most_at_once;
+        list_.clear();
         for (std::size_t e = 0; e < w.experts.size(); ++e) {
             int const first = table.first_[e], n = table.first_[e + 1] - first;
             expert_weights const& expert = w.experts[e];
             if (expert.gate.data == nullptr || n == 0 || idle()) continue;
             count.dispatched_rows += n;
             ++count.experts;
-            float const* const own = rows_of(x, table.entries_.data() + first, n);
             int const J = expert.gate.rows;
-            float* const inner = gate_.data() + (gathers_widths() ? std::ptrdiff_t{first} * J : 0);
-            multiply(inner, J, expert.gate, own, H, n);
-            multiply(up_.data(), J, expert.up, own, H, n);
-            ops_->swiglu(inner, inner, up_.data(), static_cast<std::size_t>(n) * static_cast<std::size_t>(J));
-            if (!gathers_widths()) multiply(returned_.data() + std::ptrdiff_t{table.base_[e]} * H, H, expert.down, inner, J, n);
+            std::ptrdiff_t const at = together || gathers_widths() ? std::ptrdiff_t{first} * J : 0;
+            float const* const own = rows_of(x, table.entries_.data() + first, n, together ? std::ptrdiff_t{first} * H : 0);
+            list_.push_back({gate_.data() + at, J, &expert.gate, own, H, n});
+            list_.push_back({up_.data() + (together ? at : 0), J, &expert.up, own, H, n});
+            if (!together) finish_experts(table, w, e);
         }
+        if (together) finish_experts(table, w, 0);
     }
 
     /// Gathers the width of every routed row from all ranks and computes this rank's columns of what the experts give.
@@ -166,7 +171,7 @@ public:
                 for (std::ptrdiff_t i = 0; i < n; ++i)
                     copy(whole_.data() + i * J + part.begin, peer(p).gate_.data() + (first + i) * part.size(), part.size(), p);
             }
-            multiply(returned_.data() + first * own.size(), own.size(), w.experts[e].down, whole_.data(), J, static_cast<int>(n));
+            multiply({returned_.data() + first * own.size(), own.size(), &w.experts[e].down, whole_.data(), J, static_cast<int>(n)});
         }
     }
 
@@ -241,6 +246,10 @@ public:
     std::span<std::int32_t const> traced() const { return traced_; }
 
 private:
+    static constexpr std::size_t most_at_once = 128;                 ///< routed rows of a layer whose experts are computed together
+    static constexpr std::ptrdiff_t values_worth_sharing = 1 << 14;  ///< below, one thread is done before another has begun
+    static constexpr std::size_t at_once(std::size_t slots) { return (std::min)(slots, most_at_once); }
+
     /// The most of everything, over the layers of the stage.
     struct extents {
         std::size_t experts = 0, chosen = 0, slots = 0, inner = 0, width = 0;
@@ -255,7 +264,7 @@ private:
             most.experts = (std::max)(most.experts, static_cast<std::size_t>(e.count));
             most.chosen = (std::max)(most.chosen, k);
             most.slots = (std::max)(most.slots, T * k);
-            most.inner = (std::max)(most.inner, (gathers_widths() ? T * k : T) * own);
+            most.inner = (std::max)(most.inner, (gathers_widths() ? T * k : (std::max)(T, at_once(T * k))) * own);
             most.width = (std::max)(most.width, J);
         }
         return most;
@@ -290,9 +299,30 @@ private:
         else
             std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
     }
-    void multiply(float* y, std::ptrdiff_t y_stride, kernel::packed_matrix const& w, float const* x, std::ptrdiff_t x_stride, int rows) {
-        ops_->multiply(y, y_stride, w, x, x_stride, rows, scratch_.data());
-        ++counts_->products;
+    void multiply(device::product const& p) { multiply_all({&p, 1}); }
+    void multiply_all(std::span<device::product const> list) {
+        ops_->multiply_all(list, scratch_.data(), *crew_);
+        counts_->products += static_cast<std::int64_t>(list.size());
+    }
+
+    /// Computes the pairs of gate and up that `list_` has, of experts from `first` on, and what comes after them.
+    void finish_experts(basic_expert_program const& table, layer_weights const& w, std::size_t first) {
+        multiply_all(list_);
+        int const H = config_->hidden;
+        std::size_t e = first, downs = 0;
+        for (std::size_t i = 0; i < list_.size(); i += 2, ++e) {
+            device::product const gate = list_[i];
+            std::ptrdiff_t const J = gate.y_stride;
+            float const* const up = list_[i + 1].y;
+            crew_->share(gate.rows, values_worth_sharing / J + 1, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                ops_->swiglu(gate.y + begin * J, gate.y + begin * J, up + begin * J, static_cast<std::size_t>((end - begin) * J));
+            });
+            while (&w.experts[e].gate != gate.w) ++e;
+            if (!gathers_widths())
+                list_[downs++] = {returned_.data() + std::ptrdiff_t{table.base_[e]} * H, H, &w.experts[e].down, gate.y, J, gate.rows};
+        }
+        multiply_all(std::span<device::product const>(list_).first(downs));
+        list_.clear();
     }
 
     /// `entries_`: the rows by expert, ids ascending, rows ascending; `first_`: where an expert's begin; `places_`: where row t's s-th choice
@@ -338,13 +368,15 @@ private:
         return taken_.data();
     }
 
-    /// The rows of one expert side by side.
-    float const* rows_of(float const* x, std::int32_t const* which, int n) {
+    /// The rows of one expert side by side, from `to` on where they have to be copied.
+    float const* rows_of(float const* x, std::int32_t const* which, int n, std::ptrdiff_t to) {
         std::ptrdiff_t const H = config_->hidden;
         if (n == 1) return x + which[0] * H;
-        for (std::ptrdiff_t i = 0; i < n; ++i)
-            std::memcpy(gathered_.data() + i * H, x + which[i] * H, static_cast<std::size_t>(H) * sizeof(float));
-        return gathered_.data();
+        float* const rows = gathered_.data() + to;
+        crew_->share(n, values_worth_sharing / H + 1, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
+            for (std::ptrdiff_t i = begin; i < end; ++i) std::memcpy(rows + i * H, x + which[i] * H, static_cast<std::size_t>(H) * sizeof(float));
+        });
+        return rows;
     }
 
     std::ptrdiff_t place(std::ptrdiff_t slot) const { return places_[static_cast<std::size_t>(slot)]; }
@@ -377,6 +409,7 @@ private:
     model_config const* config_;
     stage_traits stage_;
     device::backend const* ops_;
+    device::crew* crew_ = nullptr;
     rank_census* counts_;
     rules cuts_;
     testing::fault fault_;
@@ -397,6 +430,7 @@ private:
     published<float> gate_, returned_;  ///< the widths of routed rows, and what the experts give, row by row
     deferred<Lazy, std::vector<char>> is_taken_;
     deferred<Lazy, std::vector<float const*>> parts_;
+    deferred<Lazy, std::vector<device::product>> list_;
 };
 
 }  // namespace tenon::inline v0::detail

@@ -65,6 +65,18 @@ void require_formats(graph_view graph, checkpoint::tensor_source const& source, 
     }
 }
 
+/// Refuses numbers of threads that mean nothing, and several for a backend that would not use them. With `only`, of that stage.
+template <class BackendOf>
+void require_threads(graph_view graph, int threads, BackendOf backend_of, int only = -1) {
+    constexpr int most = 1024;
+    if (threads < 1 || threads > most)
+        refuse("threads_are_available", std::to_string(threads) + " threads; 1 to " + std::to_string(most) + " would do");
+    for (int s = 0; threads > 1 && s < static_cast<int>(graph.stages.size()); ++s)
+        if (device::backend const& on = backend_of(s); (only < 0 || s == only) && !on.has_threads())
+            refuse("device_has_threads", std::string(on.name()) + " works with one thread; " + std::to_string(threads) +
+                                             " are asked for; 1, or device::cpu, would do");
+}
+
 /// One slice that a rank holds, row-major in the elements that it is held in.
 struct held_piece {
     role what = role::none;

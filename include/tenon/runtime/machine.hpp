@@ -12,6 +12,7 @@
 #include <tenon/runtime/meeting.hpp>
 #include <tenon/runtime/options.hpp>
 #include <tenon/runtime/rank_program.hpp>
+#include <tenon/runtime/thread_crew.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -82,6 +83,23 @@ public:
     std::span<rank_program* const> members(std::size_t stage) const { return stages_[stage].members; }
     std::span<int const> workers_of(std::size_t stage) const { return stages_[stage].workers; }  ///< by member
     device::backend const& tail_ops() const { return stages_.back().members[0]->ops(); }
+
+    /// Gives every worker's ranks, or those of one worker, so many threads to work with. Where workers do not run at the same time (`in_turn`)
+    /// they share them.
+    void employ(int threads, bool pinned, bool in_turn, int worker = -1) {
+        if (threads <= 1) return;
+        static std::atomic<int> taken{0};  // cores, by the models of this process: one after the other, as workers of other processes do
+        int const all = threads * (in_turn ? 1 : workers());
+        int const first = pinned ? taken.fetch_add(all) : -1;
+        for (int w = 0; w < workers(); ++w) {
+            if (worker >= 0 && w != worker) continue;
+            if (!in_turn || crews_.empty())
+                crews_.push_back(std::make_unique<thread_crew>(threads, all, first < 0 || in_turn ? first : first + w * threads));
+            for (group& g : stages_)
+                for (std::size_t m = 0; m < g.members.size(); ++m)
+                    if (g.workers[m] == w) g.members[m]->employ(*crews_.back());
+        }
+    }
 
     /// Loads what a worker's ranks own; -1: every rank.
     void load(int worker, load_context const& how) {
@@ -223,6 +241,7 @@ private:
     deferred<Lazy, std::vector<std::unique_ptr<rank_program>>> ranks_;
     deferred<Lazy, std::vector<group>> stages_;
     published<float> logits_;
+    deferred<Lazy, std::vector<std::unique_ptr<thread_crew>>> crews_;  // last: their threads end before what they use
 };
 
 }  // namespace tenon::inline v0::detail

@@ -31,6 +31,8 @@ protected:
 struct load_options {
     tenon::v0::weights weights = tenon::v0::weights::stored;  ///< format of projections and of an untied head
     std::string_view isa = "auto";                ///< of device::cpu: auto | portable | avx2 | avx512 | neon; TENON_ISA where `auto`
+    int threads = 1;                              ///< of each rank's worker, on device::cpu; they change no bit
+    bool pin_threads = true;                      ///< each but a worker's first stays on a core, where there is one for every thread
     load_observer* observer = nullptr;            ///< told of every slice loaded
     placement_map const* placement = nullptr;     ///< which rank owns which expert; read while loading
     routing_observer* routing = nullptr;          ///< told which experts every token chose, as long as the model lives

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <span>
 #include <vector>
 
@@ -44,11 +45,18 @@ public:
           is_cut_(cuts_.tensor && ranks_ > 1),
           join_(cuts_.tensor_join),
           shifted_(stage > 0 && fault == testing::fault::shifted_seam),
-          experts_(*config_, stage_, member, ops, fault, census_) {}
+          experts_(*config_, stage_, member, ops, fault, census_) {
+        experts_.employ(alone_);
+    }
     basic_rank_program(basic_rank_program const&) = delete;
     basic_rank_program& operator=(basic_rank_program const&) = delete;
 
-    void load(graph_view graph, int stage, load_context const& how) { weights_.load(graph, stage, member_, *ops_, how); }
+    void load(graph_view graph, int stage, load_context const& how) { weights_.load(graph, stage, member_, *ops_, how, *crew_); }
+    /// The threads that work for this rank from now on; they outlive it.
+    void employ(device::crew& threads) {
+        crew_ = &threads;
+        experts_.employ(threads);
+    }
     /// Peers in rank order, itself included.
     void meet(std::span<basic_rank_program* const> group) {
         group_ = group;
@@ -139,7 +147,7 @@ public:
             wide = largest(wide, largest(all, static_cast<std::size_t>(width_of(kind))));
             narrow = largest(narrow, static_cast<std::size_t>(heads_of(a) * a.head_dim));
             kv = largest(kv, static_cast<std::size_t>(kv_heads_of(a) * a.head_dim));
-            attention = largest(attention, ops_->attention_scratch_floats(a.head_dim));
+            attention = largest(attention, ops_->attend_all_scratch_floats(a.head_dim, crew_->size()));
             ffn = largest(ffn, static_cast<std::size_t>(own_width(width_of(kind))));
         }
         query_.reserve(T * narrow);
@@ -151,7 +159,8 @@ public:
             whole_.reserve(T * wide);
             stack_.reserve(static_cast<std::size_t>(tree_depth(ranks_)) * H);
         }
-        scratch_.reserve(largest(ops_->multiply_scratch_floats(b.rows(), static_cast<int>(wide)), attention));
+        scratch_.reserve(largest(ops_->multiply_all_scratch_floats(b.rows(), static_cast<int>(wide), crew_->size()), attention));
+        calls_.reserve(b.parts.size());
     }
 
     /// Takes the residual stream that the root of the stage before has left.
@@ -263,12 +272,41 @@ private:
         census_.bytes += bytes;
     }
 
+    void multiply(std::initializer_list<device::product> products) {
+        if (idle()) return;
+        ops_->multiply_all({products.begin(), products.size()}, scratch_.data(), *crew_);
+        census_.products += static_cast<std::int64_t>(products.size());
+    }
     void multiply(float* y, std::ptrdiff_t y_stride, kernel::packed_matrix const& w, float const* bias, float const* x,
                   std::ptrdiff_t x_stride, int rows) {
-        if (idle()) return;
-        ops_->multiply(y, y_stride, w, x, x_stride, rows, scratch_.data());
-        if (bias != nullptr) ops_->add_bias(y, y_stride, bias, w.rows, rows);
-        ++census_.products;
+        multiply({{y, y_stride, &w, x, x_stride, rows, bias}});
+    }
+
+    // Row by row, so that threads may share the rows. Below some thousand values one thread is done before another has begun.
+    static constexpr std::ptrdiff_t values_worth_sharing = 1 << 14;
+    template <class Range>
+    void share_rows(std::ptrdiff_t rows, std::ptrdiff_t width, Range range) {
+        crew_->share(rows, values_worth_sharing / width + 1, [&range](std::ptrdiff_t begin, std::ptrdiff_t end) {
+            range(begin, static_cast<int>(end - begin));
+        });
+    }
+    /// y = norm(x).  x, y (rows, n)
+    void norm(float* y, float const* x, float const* gain, std::ptrdiff_t n, std::ptrdiff_t rows) {
+        share_rows(rows, n, [&](std::ptrdiff_t first, int count) {
+            ops_->rms_norm(y + first * n, n, x + first * n, n, gain, static_cast<int>(n), epsilon(), count);
+        });
+    }
+    void rotate(float* x, int width, int heads, int head_dim, rotation const& angles, int rows) {
+        share_rows(rows, width, [&](std::ptrdiff_t first, int count) {
+            std::ptrdiff_t const half = first * (head_dim / 2);
+            ops_->rope(x + first * width, width, count, heads, head_dim, angles.cosines.data() + half, angles.sines.data() + half);
+        });
+    }
+    /// out = low + high.  (rows, n)
+    void add(float* out, float const* low, float const* high, std::ptrdiff_t n, std::ptrdiff_t rows) {
+        share_rows(rows, n, [&](std::ptrdiff_t first, int count) {
+            ops_->add(out + first * n, low + first * n, high + first * n, static_cast<std::size_t>(count * n));
+        });
     }
 
     // Embedding: every rank publishes the rows of its own part of the vocabulary, then each takes every row from its owner.
@@ -312,41 +350,46 @@ private:
         int const T = b.rows(), H = config_->hidden, D = a.head_dim, heads = heads_of(a), kv_heads = kv_heads_of(a), Q = heads * D,
                   K = kv_heads * D;
         census_.rows += T;
-        ops_->rms_norm(normed_.data(), H, residual_.data(), H, w.vector(role::input_norm), H, epsilon(), T);
-        multiply(query_.data(), Q, w.matrix(role::q), w.vector(role::q_bias), normed_.data(), H, T);
-        multiply(key_.data(), K, w.matrix(role::k), w.vector(role::k_bias), normed_.data(), H, T);
-        multiply(value_.data(), K, w.matrix(role::v), w.vector(role::v_bias), normed_.data(), H, T);
+        norm(normed_.data(), residual_.data(), w.vector(role::input_norm), H, T);
+        multiply({{query_.data(), Q, &w.matrix(role::q), normed_.data(), H, T, w.vector(role::q_bias)},
+                  {key_.data(), K, &w.matrix(role::k), normed_.data(), H, T, w.vector(role::k_bias)},
+                  {value_.data(), K, &w.matrix(role::v), normed_.data(), H, T, w.vector(role::v_bias)}});
         if (a.qk_norm) {  // head by head: rows of D
-            ops_->rms_norm(query_.data(), D, query_.data(), D, w.vector(role::q_norm), D, epsilon(), T * heads);
-            ops_->rms_norm(key_.data(), D, key_.data(), D, w.vector(role::k_norm), D, epsilon(), T * kv_heads);
+            norm(query_.data(), query_.data(), w.vector(role::q_norm), D, std::ptrdiff_t{T} * heads);
+            norm(key_.data(), key_.data(), w.vector(role::k_norm), D, std::ptrdiff_t{T} * kv_heads);
         }
         rotation const& angles = b.rotations[rotation_of(*config_, config_->kind_of[static_cast<std::size_t>(stage_.first_layer + layer)])];
-        ops_->rope(query_.data(), Q, T, heads, D, angles.cosines.data(), angles.sines.data());
-        ops_->rope(key_.data(), K, T, kv_heads, D, angles.cosines.data(), angles.sines.data());
+        rotate(query_.data(), Q, heads, D, angles, T);
+        rotate(key_.data(), K, kv_heads, D, angles, T);
         double const root = __builtin_sqrt(static_cast<double>(D));
+        calls_.clear();
         for (batch_part const& p : b.parts) {
             sequence_cache& cache = p.caches[static_cast<std::size_t>(rank_)];
             std::ptrdiff_t const row = p.first_row;
             bool const stale = fault_ == testing::fault::stale_kv_row && p.first_position > 0 && p.rows == 1;
+            float *const keys = cache.keys(layer), *const values = cache.values(layer);
+            std::ptrdiff_t const stride = cache.head_stride(layer);
             if (!stale)
-                kernel::store_kv(cache.keys(layer), cache.values(layer), cache.head_stride(layer), kv_heads, D, p.first_position, p.rows,
-                                 key_.data() + row * K, value_.data() + row * K, K);
-            ops_->attention({.q = query_.data() + row * Q,
-                             .q_stride = Q,
-                             .out = attended_.data() + row * Q,
-                             .out_stride = Q,
-                             .keys = cache.keys(layer),
-                             .values = cache.values(layer),
-                             .kv_head_stride = cache.head_stride(layer),
-                             .rows = p.rows,
-                             .heads = heads,
-                             .kv_heads = kv_heads,
-                             .head_dim = D,
-                             .first_position = p.first_position,
-                             .window = a.window,
-                             .scale = static_cast<float>(1.0 / root),
-                             .scratch = scratch_.data()});
+                crew_->share(kv_heads, p.rows > 16 ? 2 : kv_heads + 1, [&](std::ptrdiff_t first, std::ptrdiff_t end) {
+                    kernel::store_kv(keys + first * stride, values + first * stride, stride, static_cast<int>(end - first), D,
+                                     p.first_position, p.rows, key_.data() + row * K + first * D, value_.data() + row * K + first * D, K);
+                });
+            calls_.push_back({.q = query_.data() + row * Q,
+                              .q_stride = Q,
+                              .out = attended_.data() + row * Q,
+                              .out_stride = Q,
+                              .keys = keys,
+                              .values = values,
+                              .kv_head_stride = stride,
+                              .rows = p.rows,
+                              .heads = heads,
+                              .kv_heads = kv_heads,
+                              .head_dim = D,
+                              .first_position = p.first_position,
+                              .window = a.window,
+                              .scale = static_cast<float>(1.0 / root)});
         }
+        ops_->attend_all(calls_, scratch_.data(), *crew_);
         product_back(role::o, role::o_bias, layer, attended_.data(), Q, T);
     }
 
@@ -357,17 +400,19 @@ private:
     }
     void norm_for_ffn(int layer, batch const& b) {
         if (is_cut_) add_pieces(b);
-        int const H = config_->hidden;
-        ops_->rms_norm(normed_.data(), H, residual_.data(), H, layer_at(layer).vector(role::post_norm), H, epsilon(), b.rows());
+        norm(normed_.data(), residual_.data(), layer_at(layer).vector(role::post_norm), config_->hidden, b.rows());
     }
     /// gate_ = silu(gate x) * up x, for this rank's part of a dense FFN or of a shared expert; `up` comes after `gate`.
     void gated(role gate, role gate_bias, int layer, batch const& b) {
         layer_weights const& w = layer_at(layer);
         auto const after = [](role r) { return r == role::none ? r : static_cast<role>(static_cast<int>(r) + 1); };
         int const T = b.rows(), H = config_->hidden, F = w.matrix(gate).rows;
-        multiply(gate_.data(), F, w.matrix(gate), w.vector(gate_bias), normed_.data(), H, T);
-        multiply(up_.data(), F, w.matrix(after(gate)), w.vector(after(gate_bias)), normed_.data(), H, T);
-        ops_->swiglu(gate_.data(), gate_.data(), up_.data(), static_cast<std::size_t>(T) * static_cast<std::size_t>(F));
+        multiply({{gate_.data(), F, &w.matrix(gate), normed_.data(), H, T, w.vector(gate_bias)},
+                  {up_.data(), F, &w.matrix(after(gate)), normed_.data(), H, T, w.vector(after(gate_bias))}});
+        share_rows(T, F, [&](std::ptrdiff_t first, int count) {
+            float* const part = gate_.data() + first * F;
+            ops_->swiglu(part, part, up_.data() + first * F, static_cast<std::size_t>(count) * static_cast<std::size_t>(F));
+        });
     }
 
     void route(int layer, batch const& b) {
@@ -383,15 +428,15 @@ private:
     void combine(int layer, batch const& b) {
         experts_.combine(layer, piece_.data());
         int const T = b.rows(), H = config_->hidden, width = kind(layer).experts.shared_width;
-        auto const values = static_cast<std::size_t>(T) * static_cast<std::size_t>(is_cut_ ? share_of(H, member_, ranks_).size() : H);
+        int const columns = is_cut_ ? share_of(H, member_, ranks_).size() : H;
         if (width > 0) {
             if (is_cut_)
                 join_product(shared_.data(), role::shared_down, role::none, layer, &basic_rank_program::gate_, width, b);
             else
                 multiply(shared_.data(), H, layer_at(layer).matrix(role::shared_down), nullptr, gate_.data(), width, T);
-            ops_->add(piece_.data(), piece_.data(), shared_.data(), values);
+            add(piece_.data(), piece_.data(), shared_.data(), columns, T);
         }
-        if (!is_cut_) ops_->add(residual_.data(), residual_.data(), piece_.data(), values);
+        if (!is_cut_) add(residual_.data(), residual_.data(), piece_.data(), columns, T);
     }
 
     /// A product back to the residual's width: whole on one rank, a partial sum under `reduce`, left to the join under `gather`.
@@ -400,7 +445,7 @@ private:
         int const H = config_->hidden;
         if (!is_cut_) {
             multiply(piece_.data(), H, w.matrix(what), w.vector(bias), x, width, rows);
-            ops_->add(residual_.data(), residual_.data(), piece_.data(), static_cast<std::size_t>(rows) * static_cast<std::size_t>(H));
+            add(residual_.data(), residual_.data(), piece_.data(), H, rows);
         } else if (join_ == join_kind::reduce) {
             multiply(partial_.data(), H, w.matrix(what), nullptr, x, width, rows);
         }
@@ -507,17 +552,20 @@ private:
     model_config const* config_;
     stage_traits stage_;
     device::backend const* ops_;
+    device::crew* crew_ = &alone_;
     testing::fault fault_;
     int member_, rank_, ranks_;
     rules cuts_;
     bool is_cut_;  ///< by `tensor`: every rank has the residual stream, and a part of everything but experts
     join_kind join_;
     bool shifted_;
+    static inline device::no_crew alone_{};
     std::span<basic_rank_program* const> group_{};
     rank_weights weights_;
     rank_census census_{};
     basic_expert_program<Lazy> experts_;
     deferred<Lazy, std::vector<basic_expert_program<Lazy>*>> expert_group_;
+    deferred<Lazy, std::vector<kernel::attention_call>> calls_;
     float_scratch query_, key_, value_, up_, whole_, shared_, stack_, scratch_;
     published<float> residual_, normed_, attended_, gate_, piece_, partial_, logits_;
 };

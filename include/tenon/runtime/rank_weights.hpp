@@ -75,11 +75,12 @@ using rank_weights = basic_rank_weights<>;
 template <class Lazy>
 class basic_rank_weights {
 public:
-    /// Slices of stage `stage` for its member `member`.
-    void load(graph_view graph, int stage, int member, device::backend const& backend, load_context const& how) {
+    /// Slices of stage `stage` for its member `member`; threads share the rows of a matrix.
+    void load(graph_view graph, int stage, int member, device::backend const& backend, load_context const& how, device::crew& threads) {
         stage_traits const& s = graph.stages[static_cast<std::size_t>(stage)];
         config_ = graph.config;
         backend_ = &backend;
+        threads_ = &threads;
         first_layer_ = s.first_layer;
         member_ = member;
         read_from_ = how.fault == testing::fault::swapped_ranges ? neighbours_layers(graph, stage) - s.first_layer : 0;
@@ -144,7 +145,7 @@ private:
                             if (is_end)
                                 for (int r = 0; r < count; ++r)
                                     require_finite(source, t, rows.begin + first + r, from + r * stride, columns.size(), type);
-                            backend_->pack(to, m, first, count, from, stride, type);
+                            pack(to, m, first, count, from, stride, type);
                         });
             m.data = to;
             h.matrix = slot_of(t, h.expert, into) = m;
@@ -160,6 +161,16 @@ private:
         held_.push_back(h);
         if (how.observer != nullptr)
             how.observer->loaded(source.name_of(t, layer, expert), std::int64_t{h.rows.size()} * h.columns.size() * bytes_of(h.type), 0);
+    }
+
+    /// In parts of whole panels, so that no two threads write one.
+    void pack(void* to, kernel::packed_matrix const& m, int first, int count, std::byte const* from, std::ptrdiff_t stride, dtype type) const {
+        std::ptrdiff_t const begin = first / kernel::panel_rows, end = kernel::panels(first + count);
+        threads_->share(end - begin, 2, [&](std::ptrdiff_t panel, std::ptrdiff_t last) {
+            int const row = (std::max)(first, static_cast<int>(begin + panel) * kernel::panel_rows);
+            int const rows = (std::min)(first + count, static_cast<int>(begin + last) * kernel::panel_rows) - row;
+            backend_->pack(to, m, row, rows, from + (row - first) * stride, stride, type);
+        });
     }
 
     /// As many rows of a routed or shared expert, from where a rank's part of the other one's width begins.
@@ -216,6 +227,7 @@ private:
 
     model_config const* config_ = nullptr;
     device::backend const* backend_ = nullptr;
+    device::crew* threads_ = nullptr;
     int first_layer_ = 0, member_ = 0, read_from_ = 0;
     deferred<Lazy, std::vector<layer_weights>> layers_;
     layer_weights ends_;

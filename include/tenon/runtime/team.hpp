@@ -5,6 +5,7 @@
 #include <tenon/kernel/float_environment.hpp>
 #include <tenon/runtime/meeting.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,9 @@
 #include <system_error>
 #include <thread>
 #include <vector>
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 namespace tenon::inline v0::detail {
 
@@ -29,12 +33,17 @@ public:
         ~job() = default;
     };
 
-    explicit thread_team(int workers) : errors_(static_cast<std::size_t>(workers)) {
-        bool const crowded = static_cast<unsigned>(workers) > std::thread::hardware_concurrency();
+    /// `all`: how many threads the model has on this machine, this team's among them. Worker w > 0 stays on the core first_core + w, counted
+    /// around those that the process may use, where there are as many cores as threads; with -1 on none.
+    explicit thread_team(int workers, int all = 0, int first_core = -1) : errors_(static_cast<std::size_t>(workers)) {
+        bool const crowded = static_cast<unsigned>((std::max)(workers, all)) > std::thread::hardware_concurrency();
         spins_ = crowded ? 0 : 4000;
         threads_.reserve(static_cast<std::size_t>(workers));
         try {
-            for (int w = 1; w < workers; ++w) threads_.emplace_back([this, w] { serve(w); });
+            for (int w = 1; w < workers; ++w) threads_.emplace_back([this, w, core = first_core < 0 || crowded ? -1 : first_core + w] {
+                if (core >= 0) stay_on(core);
+                serve(w);
+            });
         } catch (std::system_error const& failed) {
             std::size_t const started = threads_.size();
             stop();
@@ -71,6 +80,23 @@ public:
     }
 
 private:
+    static void stay_on(int number) noexcept {
+#if defined(__linux__)
+        ::cpu_set_t may, one;
+        if (::sched_getaffinity(0, sizeof may, &may) != 0) return;  // a machine of more cores than fit: nobody is pinned
+        int left = number % CPU_COUNT(&may);
+        CPU_ZERO(&one);
+        for (std::size_t core = 0; core < CPU_SETSIZE; ++core)
+            if (CPU_ISSET(core, &may) && left-- == 0) {
+                CPU_SET(core, &one);
+                break;
+            }
+        ::sched_setaffinity(0, sizeof one, &one);
+#else
+        static_cast<void>(number);
+#endif
+    }
+
     void work_as(int worker) noexcept {
         try {
             kernel::flush_to_zero_guard const exact;

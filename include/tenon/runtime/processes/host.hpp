@@ -243,6 +243,8 @@ private:
         part.scaling = scaling;
         part.weights = options.weights;
         part.isa = options.isa;
+        part.threads = options.threads;
+        part.pin_threads = options.pin_threads;
         part.traces = options.routing != nullptr;
         part.reports = options.observer != nullptr;
         part.fault = options.fault;

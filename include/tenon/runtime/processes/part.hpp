@@ -40,6 +40,8 @@ struct worker_part {
     checkpoint::block_scaling scaling{};
     tenon::v0::weights weights = tenon::v0::weights::stored;
     std::string isa{};
+    int threads = 1;
+    bool pin_threads = true;
     bool traces = false, reports = false;  ///< what routers choose; every slice loaded
     testing::fault fault = testing::fault::none;
     testing::worker_fault worker_fault{};
@@ -151,9 +153,9 @@ void each_field_of_stage(Each each, Traits& traits) {
 }
 template <class Each, class Part>
 void each_field_of_part(Each each, Part& p) {
-    auto& [worker, config, stages, directory, digest, scaling, weights, isa, traces, reports, fault, worker_fault] = p;
+    auto& [worker, config, stages, directory, digest, scaling, weights, isa, threads, pin_threads, traces, reports, fault, worker_fault] = p;
     static_cast<void>(stages);  // after it
-    each(worker, directory, digest, scaling.rows, scaling.columns, weights, isa, traces, reports, fault);
+    each(worker, directory, digest, scaling.rows, scaling.columns, weights, isa, threads, pin_threads, traces, reports, fault);
     each(worker_fault.kind, worker_fault.worker, worker_fault.steps);
     each_field_of_config(each, config);
 }

@@ -2,6 +2,7 @@
 // at all, measured in the same process. No checkpoint is needed: a config.json is.
 // SPDX-License-Identifier: Apache-2.0
 #include <tenon/checkpoint/writer.hpp>
+#include <tenon/runtime/processes.hpp>
 #include <tenon/tenon.hpp>
 
 #include <CLI/CLI.hpp>
@@ -161,14 +162,18 @@ limits measure(int threads) {
         multipliers.push_back(multiply_avx512);
     }
 #endif
-    std::vector<std::vector<float>> memory(static_cast<std::size_t>(threads), std::vector<float>(read_floats, 0.5f));
+    std::vector<detail::buffer> memory;  // in pages like those of weights
+    for (int i = 0; i < threads; ++i) {
+        memory.emplace_back(read_floats * sizeof(float));
+        std::fill_n(memory.back().floats(), read_floats, 0.5f);
+    }
     std::vector<float> sink(static_cast<std::size_t>(threads) * 16);  // a cache line each
     limits best;
     for (int attempt = 0; attempt < 3; ++attempt) {
         for (reader const read : readers) {
             double const t = on_threads(threads, [&](int i) {
                 auto const at = static_cast<std::size_t>(i);
-                sink[at * 16] = read(memory[at].data(), read_floats);
+                sink[at * 16] = read(memory[at].floats(), read_floats);
             });
             best.read_gb_per_s = std::max(best.read_gb_per_s, static_cast<double>(read_floats) * 4.0 * threads / t * 1e-9);
         }
@@ -204,6 +209,7 @@ public:
         for (int const signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
     }
     std::string const& path() const { return path_; }
+    std::string const& weights() const { return files_[1]; }
 
 private:
     static constexpr std::array<char const*, 3> names{"/config.json", "/model.safetensors", "/model.safetensors.partial"};
@@ -381,18 +387,28 @@ double prefill_flops(graph_view g, cost_view const& cost, options const& o) {
     return static_cast<double>(each) * o.prefill - 2.0 * g.config->vocab * g.config->hidden * (o.prefill - calls);
 }
 
+/// Seconds in which so many threads copy a file that is in the page cache into fresh memory.
+double copy_time(std::string const& path, int threads) {
+    checkpoint::mapped_file const file(path);
+    std::string_view const bytes = file.text();
+    detail::buffer to(bytes.size());
+    return on_threads(threads, [&](int i) {
+        auto const part = static_cast<std::size_t>(i), parts = static_cast<std::size_t>(threads);
+        std::size_t const begin = bytes.size() / parts * part, end = part + 1 == parts ? bytes.size() : bytes.size() / parts * (part + 1);
+        std::memcpy(static_cast<char*>(to.data()) + begin, bytes.data() + begin, end - begin);
+    });
+}
+
 std::string read_text(std::string const& path) {
     checkpoint::mapped_file const file(path);
     return std::string(file.text());
 }
 
 int bench(options const& o) {
-    if (o.threads != 1) detail::refuse("threads_are_available", "--threads " + std::to_string(o.threads) + "; one thread a device is what there is: 1 would do");
     if (o.prefill < 1 || o.decode < 1 || o.repeat < 1 || o.chunk < 0)
         detail::refuse("counts_are_positive", "--prefill, --decode and --repeat are 1 or more, --chunk 0 or more");
     weights const format = o.weights == "f32" ? weights::f32 : weights::bf16;
     dtype const stored = format == weights::f32 ? dtype::f32 : dtype::bf16;
-    runtime_kind const runtime = o.runtime == "threads" ? runtime_kind::threads : runtime_kind::sequential;
 
     std::string const text = read_text(o.config);
     model_config const config = checkpoint::read_config(text, o.config);
@@ -412,19 +428,26 @@ int bench(options const& o) {
     require_room(o.directory, in_file, held + kv + largest + (std::int64_t{1} << 28));
 
     // The file goes as soon as it is loaded; its pages then leave the cache without having been written anywhere.
-    double const begin = seconds();
+    double load_seconds = 0.0, copy_seconds = 0.0;
     std::optional<dynamic_causal_lm<device::cpu>> lm;
+    int const workers = o.runtime == "sequential" ? 1 : static_cast<int>(devices.size());
     {
         temporary_checkpoint const folder(o.directory);
         write_random(folder.path(), text, config, stored);
         load_options how;
         how.weights = format;
         how.isa = o.isa;
-        lm.emplace(dynamic_causal_lm<device::cpu>::load(folder.path(), plan, runtime, how));
+        how.threads = o.threads;
+        copy_seconds = copy_time(folder.weights(), workers * o.threads);
+        double const begin = seconds();
+        if (o.runtime == "processes")
+            lm.emplace(dynamic_causal_lm<device::cpu>::load(folder.path(), plan, runtime::processes{}, how));
+        else
+            lm.emplace(dynamic_causal_lm<device::cpu>::load(
+                folder.path(), plan, o.runtime == "threads" ? runtime_kind::threads : runtime_kind::sequential, how));
+        load_seconds = seconds() - begin;
     }
-    double const load_seconds = seconds() - begin;
-    int const workers = runtime == runtime_kind::threads ? static_cast<int>(devices.size()) : 1;
-    limits const limit = measure(workers);
+    limits const limit = measure(workers * o.threads);
     figures const f = time_it(*lm, o);
 
     std::int64_t const read = bytes_per_token(graph.view(), format, stored);
@@ -434,15 +457,16 @@ int bench(options const& o) {
     if (o.json) {
         nlohmann::ordered_json const out{
             {"config", o.config}, {"plan", lm->plan()}, {"weights", o.weights}, {"isa", lm->isa()}, {"runtime", o.runtime}, {"threads", o.threads},
-            {"workers", workers}, {"ranks", lm->ranks()}, {"prefill", o.prefill}, {"decode", o.decode}, {"chunk", o.chunk}, {"repeat", o.repeat},
-            {"weight_bytes", held}, {"weight_bytes_per_decoded_token", read}, {"moved_bytes_per_decoded_token", f.moved_bytes}, {"kv_bytes", kv}, {"load_seconds", load_seconds},
+            {"workers", workers}, {"threads_in_all", workers * o.threads}, {"ranks", lm->ranks()}, {"prefill", o.prefill}, {"decode", o.decode}, {"chunk", o.chunk}, {"repeat", o.repeat},
+            {"weight_bytes", held}, {"weight_bytes_per_decoded_token", read}, {"moved_bytes_per_decoded_token", f.moved_bytes}, {"kv_bytes", kv}, {"load_seconds", load_seconds}, {"copy_seconds", copy_seconds},
             {"prefill_tokens_per_s", prefill_rate}, {"decode_tokens_per_s", decode_rate}, {"decode_gb_per_s", gb}, {"fastest_step_gb_per_s", step_gb}, {"prefill_gflop_per_s", gflop},
             {"limit_read_gb_per_s", limit.read_gb_per_s}, {"limit_gflop_per_s", limit.gflop_per_s},
             {"decode_share_of_limit", gb / limit.read_gb_per_s}, {"prefill_share_of_limit", gflop / limit.gflop_per_s}};
         std::cout << out.dump(2) << '\n';
     } else {
-        std::printf("%s under %s, %s weights, %s, %s runtime, %d worker%s\n", o.config.c_str(), lm->plan().c_str(), o.weights.c_str(),
-                    std::string(lm->isa()).c_str(), o.runtime.c_str(), workers, workers == 1 ? "" : "s");
+        std::printf("%s under %s, %s weights, %s, %s runtime, %d worker%s of %d thread%s\n", o.config.c_str(), lm->plan().c_str(), o.weights.c_str(),
+                    std::string(lm->isa()).c_str(), o.runtime.c_str(), workers, workers == 1 ? "" : "s", o.threads, o.threads == 1 ? "" : "s");
+        std::printf("loaded   %12.3f seconds, %.2f times what as many threads need to copy the cached file\n", load_seconds, load_seconds / copy_seconds);
         std::printf("held     %12.3f GB of weights, %.3f GB of them read for a decoded token\n", static_cast<double>(held) * 1e-9, static_cast<double>(read) * 1e-9);
         std::printf("moved    %12lld bytes between ranks for a decoded token\n", static_cast<long long>(f.moved_bytes));
         std::printf("prefill  %12.2f tokens/s  %9.2f GFLOP/s, %3.0f %% of %.2f (FMA loop)\n", prefill_rate, gflop, 100 * gflop / limit.gflop_per_s, limit.gflop_per_s);
@@ -462,12 +486,12 @@ int main(int argc, char** argv) {
     app.add_option("--config", o.config, "a config.json")->required();
     app.add_option("--plan", o.plan, "who runs what")->capture_default_str();
     app.add_option("--weights", o.weights, "format of the weights, in the file and in memory")->check(CLI::IsMember({"f32", "bf16"}))->capture_default_str();
-    app.add_option("--threads", o.threads, "threads a device")->capture_default_str();
+    app.add_option("--threads", o.threads, "threads of each rank's worker")->capture_default_str();
     app.add_option("--prefill", o.prefill, "tokens of the prompt")->capture_default_str();
     app.add_option("--decode", o.decode, "tokens fed one by one after it")->capture_default_str();
     app.add_option("--chunk", o.chunk, "most tokens of the prompt in one call; 0: all")->capture_default_str();
     app.add_option("--repeat", o.repeat, "the best of so many")->capture_default_str();
-    app.add_option("--runtime", o.runtime, "who runs the ranks")->check(CLI::IsMember({"threads", "sequential"}))->capture_default_str();
+    app.add_option("--runtime", o.runtime, "who runs the ranks")->check(CLI::IsMember({"threads", "sequential", "processes"}))->capture_default_str();
     app.add_option("--isa", o.isa, "auto, portable, avx2, avx512 or neon")->capture_default_str();
     app.add_option("--directory", o.directory, "where the random checkpoint stands while it is loaded")->capture_default_str();
     app.add_flag("--json", o.json, "print one JSON object");

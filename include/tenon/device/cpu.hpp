@@ -122,12 +122,14 @@ void basic_cpu_backend<Lazy>::multiply_all(std::span<product const> list, float*
 /// Rows [first_row, first_row + rows) of every product, all rows where they are several.
 template <class Lazy>
 void basic_cpu_backend<Lazy>::multiply_block(std::span<product const> list, int first_row, int rows, float* scratch, crew& threads) const {
-    constexpr std::ptrdiff_t alone = 1 << 15;  // activations that one thread lays out before others would have come
+    constexpr std::ptrdiff_t alone = 1 << 15;  // activations that one thread lays out, or multiplications, before others would have come
     auto const rows_of = [rows, &list](product const& p) { return share_activations(list[0], p) ? (std::min)(p.rows, rows) : p.rows; };
     int widest = 0, total = 0;
+    std::ptrdiff_t multiplications = 0;
     for (product const& p : list) {
         widest = (std::max)(widest, p.w->columns);
         total += kernel::panels(p.w->rows);
+        multiplications += std::ptrdiff_t{rows_of(p)} * p.w->rows * p.w->columns;
     }
     // where a product's activations are: those of a list that shares none follow each other
     auto const each_prepared = [&](auto visit) {
@@ -150,10 +152,9 @@ void basic_cpu_backend<Lazy>::multiply_block(std::span<product const> list, int 
     else
         threads.each([&](int part) { prepare(part, threads.size()); });
     std::ptrdiff_t const stacks = static_cast<std::ptrdiff_t>(rows) * widest;
-    threads.each([&](int part) {
-        // panels of all products, counted through
-        int const begin = static_cast<int>(std::int64_t{total} * part / threads.size());
-        int const end = static_cast<int>(std::int64_t{total} * (part + 1) / threads.size());
+    // Panels of all products, counted through.
+    auto const multiply_part = [&](int part, int parts) {
+        int const begin = static_cast<int>(std::int64_t{total} * part / parts), end = static_cast<int>(std::int64_t{total} * (part + 1) / parts);
         float* const stack = scratch + stacks + part * static_cast<std::ptrdiff_t>(kernel::stack_floats(rows));
         int panel = 0;
         each_prepared([&](product const& p, float* prepared, bool) {
@@ -167,22 +168,30 @@ void basic_cpu_backend<Lazy>::multiply_block(std::span<product const> list, int 
                 kernels_.add_bias(y + column, p.y_stride, p.bias + column, width, rows_of(p));
             }
         });
-    });
+    };
+    if (threads.size() == 1 || multiplications < alone)
+        multiply_part(0, 1);
+    else
+        threads.each([&](int part) { multiply_part(part, threads.size()); });
 }
 
 // Query heads of one KV head and some rows are an item; threads take one after the other, since a causal item's work grows with its position.
 template <class Lazy>
 void basic_cpu_backend<Lazy>::attend_all(std::span<kernel::attention_call const> calls, float* scratch, crew& threads) const {
+    constexpr std::int64_t alone = 1 << 15;  // multiplications that one thread has done before others would have come
+    std::int64_t multiplications = 0;
+    for (kernel::attention_call const& c : calls)
+        multiplications += 2 * std::int64_t{c.rows} * c.heads * c.head_dim * (c.first_position + c.rows);
+    if (threads.size() == 1 || multiplications < alone) {
+        for (kernel::attention_call const& call : calls) kernels_.attend(call, 0, kernel::attention_items(call), scratch);
+        return;
+    }
     std::atomic<int> next{0};
     threads.each([&](int part) {
-        int item = threads.size() == 1 ? 0 : next.fetch_add(1, std::memory_order_relaxed), before = 0;
+        int item = next.fetch_add(1, std::memory_order_relaxed), before = 0;
         for (kernel::attention_call const& call : calls) {
             int const items = kernel::attention_items(call);
             float* const own = scratch + part * static_cast<std::ptrdiff_t>(kernel::attention_scratch_floats(call.head_dim));
-            if (threads.size() == 1) {
-                kernels_.attend(call, 0, items, own);
-                continue;
-            }
             for (; item < before + items; item = next.fetch_add(1, std::memory_order_relaxed)) kernels_.attend(call, item - before, 1, own);
             before += items;
         }

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -75,6 +76,31 @@ private:
 
     void* data_ = nullptr;
     std::size_t bytes_ = 0;
+};
+
+/// Pieces that live together, side by side in a few large buffers: matrices of some hundred kilobytes then lie in huge pages too. Buffers
+/// double, so that a small model takes little; what a large one does not use of its last buffer is never touched.
+template <class = void>
+class basic_pool {
+public:
+    /// Zeroed bytes at a multiple of 64, as long as the pool lives.
+    void* take(std::size_t bytes) {
+        bytes = (bytes + 63) / 64 * 64;
+        if (bytes > left_) {
+            next_ = next_ < most ? 2 * next_ : most;
+            left_ = bytes > next_ ? bytes : next_;
+            buffers_.emplace_back(left_);
+            at_ = static_cast<std::byte*>(buffers_.back().data());
+        }
+        left_ -= bytes;
+        return (at_ += bytes) - bytes;
+    }
+
+private:
+    static constexpr std::size_t most = std::size_t{1} << 28;
+    std::vector<buffer> buffers_;
+    std::byte* at_ = nullptr;
+    std::size_t left_ = 0, next_ = std::size_t{1} << 15;
 };
 
 /// Floats that grow and never shrink; what they held is lost when they grow.

@@ -138,8 +138,7 @@ private:
                                     .segments = segments_of(t.columns, t.granule) / (t.split == cut::columns ? t.ranks : 1),
                                     .format = narrow ? kernel::panel_format::bf16 : kernel::panel_format::f32,
                                     .first_row = rows.begin};
-            memory_.emplace_back(backend_->packed_bytes(m));
-            void* const to = memory_.back().data();
+            void* const to = memory_.take(backend_->packed_bytes(m));
             source.read(t, from_layer, from_expert, rows, columns,
                         [&](int first, int count, std::byte const* from, std::ptrdiff_t stride, dtype type) {
                             if (is_end)
@@ -150,8 +149,7 @@ private:
             m.data = to;
             h.matrix = slot_of(t, h.expert, into) = m;
         } else {
-            memory_.emplace_back(static_cast<std::size_t>(rows.size()) * sizeof(float));
-            float* const to = memory_.back().floats();
+            auto* const to = static_cast<float*>(memory_.take(static_cast<std::size_t>(rows.size()) * sizeof(float)));
             source.read(t, from_layer, from_expert, rows, columns, [&](int first, int count, std::byte const* from, std::ptrdiff_t, dtype type) {
                 if (is_end) require_finite(source, t, -1, from, count, type);
                 widen(to + first, from, count, type);
@@ -232,7 +230,7 @@ private:
     deferred<Lazy, std::vector<layer_weights>> layers_;
     layer_weights ends_;
     deferred<Lazy, std::vector<held_tensor>> held_;
-    deferred<Lazy, std::vector<buffer>> memory_;
+    basic_pool<Lazy> memory_;
 };
 
 }  // namespace detail

@@ -42,7 +42,9 @@ public:
             ->check(CLI::IsMember(std::vector<std::string>{"stored", "f32", "bf16", "q8"}))->capture_default_str();
         app.add_option("--isa", isa_, "instruction set of the kernels; each gives the same bits")
             ->check(CLI::IsMember(std::vector<std::string>{"auto", "portable", "avx2", "avx512", "neon"}))->capture_default_str();
-        add_number(app, "--threads", threads_, "threads of one rank");
+        add_number(app, "--threads", loading_.threads, "threads that work for the ranks of one device (1 when absent); they change no bit");
+        app.add_option("--kv", kv_, "format in which the ranks keep keys and values")
+            ->check(CLI::IsMember(std::vector<std::string>{"f32", "bf16"}))->capture_default_str();
         add_number(app, "--chunk", generation_.chunk, "most prompt tokens of a sequence in one call; 0: all (512 when absent)");
         ids_option_ = add_lists(app, "--ids", ids_, "a prompt as ids, 1,2,3; again for each further sequence of the batch");
         prompt_option_ = app.add_option("--prompt", prompt_, "a prompt as text, for a folder that declares a byte vocabulary")->type_name("TEXT");
@@ -61,8 +63,8 @@ public:
     void check() {
         loading_.weights = weights_named(weights_);
         loading_.isa = isa_;
-        if (threads_ < 1) refuse("threads_are_counted", "--threads is " + std::to_string(threads_) + "; 1 would do");
-        if (threads_ > 1) refuse("threads_are_available", "--threads " + std::to_string(threads_) + " is not built yet; 1 would do");
+        loading_.kv = kv_ == "bf16" ? kv_format::bf16 : kv_format::f32;
+        if (loading_.threads < 1) refuse("threads_are_counted", "--threads is " + std::to_string(loading_.threads) + "; 1 or more would do");
         bool const shaped = top_k_option_->count() + top_p_option_->count() > 0;
         if (shaped && temperature_option_->count() == 0)
             refuse("temperature_is_given", "--top-k and --top-p shape what --temperature draws from; --temperature T, 0 for greedy, would do");
@@ -139,9 +141,8 @@ private:
 
     std::optional<mpi_session> session_;
     placement_option placement_;
-    std::string model_, runtime_ = "threads", weights_ = "stored", isa_ = "auto", prompt_, logits_out_, trace_;
+    std::string model_, runtime_ = "threads", weights_ = "stored", kv_ = "f32", isa_ = "auto", prompt_, logits_out_, trace_;
     std::vector<std::string> ids_, stop_ids_;
-    int threads_ = 1;
     bool json_ = false;
     tenon::load_options loading_{};
     tenon::generation_options generation_{};

@@ -21,8 +21,9 @@ class Runners(ToolTest):
         if call("tenon-run", "--model", GQA, "--ids", "1", "--runtime", "mpi").returncode != 0:  # built without MPI
             self.each("runtime_is_available", "--ids", "1", "--runtime", "mpi")
         self.each("weights_are_available", "--ids", "1", "--weights", "q8")
-        for threads in (2, 64):
-            self.each("threads_are_available", "--ids", "1", "--threads", threads)
+        self.each("threads_are_available", "--ids", "1", "--threads", 1025)
+        self.refused("device_has_threads", "tenon-run", "--model", GQA, "--ids", "1", "--plan", "all@xtensor.0", "--threads", 2)
+        self.refused("device_reads_kv_format", "tenon-run", "--model", GQA, "--ids", "1", "--plan", "all@eigen.0", "--kv", "bf16")
         for plan in ("all@cuda.0", "0-1@0;2-3@cuda.1", "all@user.0"):
             self.refused("device_is_available", "tenon-run", "--model", GQA, "--ids", "1", "--plan", plan)
 

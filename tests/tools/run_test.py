@@ -58,6 +58,15 @@ class Answers(ToolTest):
                     digests.setdefault((made["logits_sha256"], str(made["ids"])), []).append((plan, rest))
             self.assertEqual(len(digests), 1, digests)
 
+    def test_threads_of_a_rank_change_no_bit_whatever_the_cache_keeps(self):
+        for kv in ("f32", "bf16"):
+            digests = set()
+            for plan in ("all@0", "0-1@0,1;2-3@2"):
+                for rest in ((), ("--threads", 2), ("--threads", 3, "--runtime", "processes"), ("--threads", 2, "--runtime", "sequential", "--chunk", 3)):
+                    made = self.run_json("--model", GQA, "--plan", plan, "--ids", ids(self.prompt(GQA)), "--max-new-tokens", 6, "--kv", kv, *rest)
+                    digests.add(made["logits_sha256"])
+            self.assertEqual(len(digests), 1, kv)
+
     def test_processes_answer_as_threads_do(self):
         timed = ("prefill_tokens_per_s", "decode_tokens_per_s", "peak_rss_bytes")
         for folder, plan in ((GQA, "0-1@0,1;2-3@2"), (MOE, "all@0,1:tensor+expert"), (MIXTRAL, "0@0;1-3@xtensor.1,xtensor.2:expert")):

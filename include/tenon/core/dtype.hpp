@@ -39,7 +39,11 @@ constexpr int bytes_of(dtype d) { return dtype_table[static_cast<std::size_t>(d)
 enum class weights : std::uint8_t { stored, f32, bf16 };
 
 /// The format in which a rank keeps keys and values.
-enum class kv_format : std::uint8_t { f32 };
+/// bf16 rounds what is written once, to nearest even; every read sees what is stored, that of the same call too.
+enum class kv_format : std::uint8_t { f32, bf16 };
+
+constexpr std::string_view name_of(kv_format f) { return f == kv_format::f32 ? "f32" : "bf16"; }
+constexpr int bytes_of(kv_format f) { return f == kv_format::f32 ? 4 : 2; }
 
 constexpr std::string_view name_of(weights w) { return w == weights::stored ? "stored" : w == weights::f32 ? "f32" : "bf16"; }
 

@@ -43,6 +43,9 @@ public:
     /// Whether matrices can be held in that format; the loader refuses the others by name (`device_holds_format`).
     virtual bool holds(kernel::panel_format) const noexcept { return true; }
 
+    /// Whether attention reads caches of that format; the loader refuses the others by name (`device_reads_kv_format`).
+    virtual bool reads(kv_format f) const noexcept { return f == kv_format::f32; }
+
     // Matrices. The defaults keep N rows of K elements, row-major; a backend with another layout overrides all three.
 
     /// Bytes of a packed matrix: of `shape` everything but `data` is set.

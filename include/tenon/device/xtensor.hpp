@@ -27,6 +27,7 @@ namespace specification {
 class xtensor_backend final : public backend {
 public:
     std::string_view name() const noexcept override { return "xtensor"; }
+    bool reads(kv_format) const noexcept override { return true; }
 
     void multiply(float* y, std::ptrdiff_t y_stride, kernel::packed_matrix const& w, float const* x, std::ptrdiff_t x_stride, int rows,
                   float* /*scratch*/) const override {

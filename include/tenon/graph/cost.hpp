@@ -73,16 +73,16 @@ public:
         return sum;
     }
     /// Bytes of keys and values for one position of one sequence.
-    constexpr std::int64_t kv_bytes_per_position(rank_index r, kv_format = kv_format::f32) const {
+    constexpr std::int64_t kv_bytes_per_position(rank_index r, kv_format f = kv_format::f32) const {
         place const p = find(r);
         std::int64_t sum = 0;
         for (tensor const& t : of_stage(p.stage))
-            if (t.what == role::k || t.what == role::v) sum += std::int64_t{4} * t.rows_of(static_cast<int>(p.member)).size() * t.layers;
+            if (t.what == role::k || t.what == role::v) sum += std::int64_t{bytes_of(f)} * t.rows_of(static_cast<int>(p.member)).size() * t.layers;
         return sum;
     }
     /// Bytes of keys and values that a state with room for `positions` holds: whole blocks of 64.
-    constexpr std::int64_t kv_bytes(rank_index r, int positions) const {
-        return kv_bytes_per_position(r) * ((std::int64_t{positions} + 63) / 64 * 64);
+    constexpr std::int64_t kv_bytes(rank_index r, int positions, kv_format f = kv_format::f32) const {
+        return kv_bytes_per_position(r, f) * ((std::int64_t{positions} + 63) / 64 * 64);
     }
     /// Bytes of the widest activations of one token: residual, normed, q, k, v, attention, gate and up, of an expert too.
     constexpr std::int64_t activation_bytes_per_token(rank_index r) const {
@@ -116,12 +116,18 @@ public:
 
     /// The same for a device: the sum over the ranks that it serves. An index alone is the devices of that index, whatever their kind.
     constexpr std::int64_t weight_bytes(device_id d) const { return over(d, figure::weights, 0); }
-    constexpr std::int64_t kv_bytes_per_position(device_id d) const { return over(d, figure::kv_per_position, 0); }
-    constexpr std::int64_t kv_bytes(device_id d, int positions) const { return over(d, figure::kv, positions); }
+    constexpr std::int64_t kv_bytes_per_position(device_id d, kv_format f = kv_format::f32) const {
+        return over(d, figure::kv_per_position, 0) / bytes_of(kv_format::f32) * bytes_of(f);
+    }
+    constexpr std::int64_t kv_bytes(device_id d, int positions, kv_format f = kv_format::f32) const {
+        return over(d, figure::kv, positions) / bytes_of(kv_format::f32) * bytes_of(f);
+    }
     constexpr std::int64_t flops_per_token(device_id d, int context = 1) const { return over(d, figure::flops, context); }
     constexpr std::int64_t weight_bytes(device_index d) const { return weight_bytes(any(d)); }
-    constexpr std::int64_t kv_bytes_per_position(device_index d) const { return kv_bytes_per_position(any(d)); }
-    constexpr std::int64_t kv_bytes(device_index d, int positions) const { return kv_bytes(any(d), positions); }
+    constexpr std::int64_t kv_bytes_per_position(device_index d, kv_format f = kv_format::f32) const {
+        return kv_bytes_per_position(any(d), f);
+    }
+    constexpr std::int64_t kv_bytes(device_index d, int positions, kv_format f = kv_format::f32) const { return kv_bytes(any(d), positions, f); }
     constexpr std::int64_t flops_per_token(device_index d, int context = 1) const { return flops_per_token(any(d), context); }
 
     /// What one token moves over the seam after stage `s`: every rank of the next stage that holds the residual reads the root's.

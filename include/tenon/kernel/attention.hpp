@@ -1,6 +1,8 @@
 // What one attention call reads and writes, and the layout of the KV cache: blocks of 64 absolute positions. (The law, rule 7.)
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <tenon/core/convert.hpp>
+#include <tenon/core/dtype.hpp>
 #include <tenon/core/profile.hpp>
 
 #include <cstddef>
@@ -34,7 +36,30 @@ struct attention_call {
     std::int64_t window = 0;  ///< 0: none
     float scale = 1.0f;
     float* scratch = nullptr;  ///< attention_scratch_floats(head_dim)
+    /// A cache in bf16, of the same layout and strides in elements; `keys` and `values` are then not looked at.
+    std::uint16_t const* narrow_keys = nullptr;
+    std::uint16_t const* narrow_values = nullptr;
 };
+
+/// Where the keys and values of one layer of one sequence lie, in the layout of attention_call.
+struct kv_place {
+    void* keys = nullptr;  ///< elements of `format`
+    void* values = nullptr;
+    std::ptrdiff_t head_stride = 0;  ///< elements between KV heads
+    kv_format format = kv_format::f32;
+};
+
+/// Makes a call read a cache.
+inline void read_from(attention_call& call, kv_place const& kv) {
+    call.kv_head_stride = kv.head_stride;
+    if (kv.format == kv_format::f32) {
+        call.keys = static_cast<float const*>(kv.keys);
+        call.values = static_cast<float const*>(kv.values);
+    } else {
+        call.narrow_keys = static_cast<std::uint16_t const*>(kv.keys);
+        call.narrow_values = static_cast<std::uint16_t const*>(kv.values);
+    }
+}
 
 namespace detail {
 inline constexpr int attention_group = 24;  // query rows that share one pass over the cache
@@ -50,40 +75,74 @@ constexpr std::size_t attention_scratch_floats(int head_dim) {
     return static_cast<std::size_t>(detail::attention_group) * static_cast<std::size_t>(head_dim);
 }
 
-/// Writes the keys and values of `rows` new tokens at positions position0, position0 + 1, ... of the cache.
-///
-///   k, v  (T, K, D)  row t, KV head h at t * stride + h * D
-inline void store_kv(float* keys, float* values, std::ptrdiff_t kv_head_stride, int kv_heads, int head_dim, std::int64_t position0,
-                     int rows, float const* k, float const* v, std::ptrdiff_t stride) {
+namespace detail {
+/// Calls move(cache element, row element) for `rows` positions of KV heads [first_head, first_head + kv_heads), for keys and for values.
+template <class Move>
+void each_kv(std::ptrdiff_t head_stride, int first_head, int kv_heads, int head_dim, std::int64_t position0, int rows,
+             std::ptrdiff_t stride, Move move) {
     std::ptrdiff_t const width = head_dim;
-    for (std::ptrdiff_t h = 0; h < kv_heads; ++h)
+    for (std::ptrdiff_t h = first_head; h < first_head + kv_heads; ++h)
         for (std::ptrdiff_t t = 0; t < rows;) {
             std::ptrdiff_t const block = (position0 + t) / kv_block, slot = (position0 + t) % kv_block;
             std::ptrdiff_t const n = rows - t < kv_block - slot ? rows - t : kv_block - slot;
-            std::ptrdiff_t const base = h * kv_head_stride + block * kv_block * width, from = t * stride + h * width;
-            for (std::ptrdiff_t d = 0; d < width; ++d)
-                for (std::ptrdiff_t i = 0; i < n; ++i) keys[base + d * kv_block + slot + i] = k[from + i * stride + d];
-            for (std::ptrdiff_t i = 0; i < n; ++i)
-                for (std::ptrdiff_t d = 0; d < width; ++d) values[base + (slot + i) * width + d] = v[from + i * stride + d];
+            std::ptrdiff_t const base = h * head_stride + block * kv_block * width, from = t * stride + h * width;
+            move(base + slot, base + slot * width, from, n);
             t += n;
         }
 }
+inline void put(float& to, float x) { to = x; }
+inline void put(std::uint16_t& to, float x) { to = narrow_bf16(x); }
+inline float got(float x) { return x; }
+inline float got(std::uint16_t x) { return widen_bf16(x); }
+}  // namespace detail
 
-/// The inverse: reads the keys and values of `rows` positions back.
-inline void load_kv(float* k, float* v, std::ptrdiff_t stride, float const* keys, float const* values, std::ptrdiff_t kv_head_stride,
-                    int kv_heads, int head_dim, std::int64_t position0, int rows) {
+/// Writes the keys and values of `rows` new tokens at positions position0, position0 + 1, ... of the cache, of `kv_heads` heads from
+/// `first_head` on.
+///
+///   k, v  (T, K, D)  row t, KV head h at t * stride + h * D
+template <class Stored>
+void store_kv(Stored* keys, Stored* values, std::ptrdiff_t head_stride, int first_head, int kv_heads, int head_dim, std::int64_t position0,
+              int rows, float const* k, float const* v, std::ptrdiff_t stride) {
     std::ptrdiff_t const width = head_dim;
-    for (std::ptrdiff_t h = 0; h < kv_heads; ++h)
-        for (std::ptrdiff_t t = 0; t < rows;) {
-            std::ptrdiff_t const block = (position0 + t) / kv_block, slot = (position0 + t) % kv_block;
-            std::ptrdiff_t const n = rows - t < kv_block - slot ? rows - t : kv_block - slot;
-            std::ptrdiff_t const base = h * kv_head_stride + block * kv_block * width, to = t * stride + h * width;
-            for (std::ptrdiff_t d = 0; d < width; ++d)
-                for (std::ptrdiff_t i = 0; i < n; ++i) k[to + i * stride + d] = keys[base + d * kv_block + slot + i];
-            for (std::ptrdiff_t i = 0; i < n; ++i)
-                for (std::ptrdiff_t d = 0; d < width; ++d) v[to + i * stride + d] = values[base + (slot + i) * width + d];
-            t += n;
-        }
+    detail::each_kv(head_stride, first_head, kv_heads, head_dim, position0, rows, stride,
+                    [&](std::ptrdiff_t key, std::ptrdiff_t value, std::ptrdiff_t from, std::ptrdiff_t n) {
+                        for (std::ptrdiff_t d = 0; d < width; ++d)
+                            for (std::ptrdiff_t i = 0; i < n; ++i) detail::put(keys[key + d * kv_block + i], k[from + i * stride + d]);
+                        for (std::ptrdiff_t i = 0; i < n; ++i)
+                            for (std::ptrdiff_t d = 0; d < width; ++d) detail::put(values[value + i * width + d], v[from + i * stride + d]);
+                    });
+}
+inline void store_kv(kv_place const& kv, int first_head, int kv_heads, int head_dim, std::int64_t position0, int rows, float const* k,
+                     float const* v, std::ptrdiff_t stride) {
+    if (kv.format == kv_format::f32)
+        store_kv(static_cast<float*>(kv.keys), static_cast<float*>(kv.values), kv.head_stride, first_head, kv_heads, head_dim, position0, rows,
+                 k, v, stride);
+    else
+        store_kv(static_cast<std::uint16_t*>(kv.keys), static_cast<std::uint16_t*>(kv.values), kv.head_stride, first_head, kv_heads,
+                 head_dim, position0, rows, k, v, stride);
+}
+
+/// The inverse: reads the keys and values of `rows` positions back, widened exactly.
+template <class Stored>
+void load_kv(float* k, float* v, std::ptrdiff_t stride, Stored const* keys, Stored const* values, std::ptrdiff_t head_stride, int kv_heads,
+             int head_dim, std::int64_t position0, int rows) {
+    std::ptrdiff_t const width = head_dim;
+    detail::each_kv(head_stride, 0, kv_heads, head_dim, position0, rows, stride,
+                    [&](std::ptrdiff_t key, std::ptrdiff_t value, std::ptrdiff_t to, std::ptrdiff_t n) {
+                        for (std::ptrdiff_t i = 0; i < n; ++i)
+                            for (std::ptrdiff_t d = 0; d < width; ++d) {
+                                k[to + i * stride + d] = detail::got(keys[key + d * kv_block + i]);
+                                v[to + i * stride + d] = detail::got(values[value + i * width + d]);
+                            }
+                    });
+}
+inline void load_kv(float* k, float* v, std::ptrdiff_t stride, kv_place const& kv, int kv_heads, int head_dim, std::int64_t position0, int rows) {
+    if (kv.format == kv_format::f32)
+        load_kv(k, v, stride, static_cast<float const*>(kv.keys), static_cast<float const*>(kv.values), kv.head_stride, kv_heads, head_dim,
+                position0, rows);
+    else
+        load_kv(k, v, stride, static_cast<std::uint16_t const*>(kv.keys), static_cast<std::uint16_t const*>(kv.values), kv.head_stride,
+                kv_heads, head_dim, position0, rows);
 }
 
 }  // namespace tenon::inline v0::kernel

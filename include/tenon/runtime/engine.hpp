@@ -82,6 +82,7 @@ public:
           files_(std::make_unique<checkpoint::folder>(std::move(files))),
           scaling_(scaling),
           weight_format_(options.weights),
+          kv_format_(options.kv),
           helpers_(kind == runtime_kind::sequential ? 1 : std::thread::hardware_concurrency()),
           report_(checkpoint::check_inventory(*files_, *graph.config, scaling)),
           routing_(options.routing) {
@@ -94,6 +95,7 @@ public:
             return *backend;
         };
         require_threads(graph_, options.threads, backend_of, only);
+        require_kv_format(graph_, options.kv, backend_of, only);
         require_formats(graph_, source, options.weights, backend_of, only);
         if (elsewhere != nullptr) {
             executor_ = elsewhere->start(graph_, *files_, scaling, open, options);
@@ -195,10 +197,11 @@ public:
         std::vector<float> keys, values;
         for (int l = 0; l < config().layers && s.length > 0; ++l) {
             snapshot_layer const& from = v.layers[static_cast<std::size_t>(l)];
-            keys.resize(from.keys.size() / sizeof(float));
+            keys.resize(from.keys.size() / static_cast<std::size_t>(bytes_of(kv_format_)));
             values.resize(keys.size());
-            copy_f32(keys.data(), from.keys.data(), keys.size());
-            copy_f32(values.data(), from.values.data(), values.size());
+            auto* const widen = kv_format_ == kv_format::f32 ? &copy_f32 : static_cast<decltype(&copy_f32)>(&widen_bf16);
+            widen(keys.data(), from.keys.data(), keys.size());
+            widen(values.data(), from.values.data(), values.size());
             executor_->write_layer(s, l, keys.data(), values.data());
         }
         return made;
@@ -330,7 +333,8 @@ protected:
         stage_traits const& first = graph_.stages[0];  // stages share their arithmetic
         return {.config = config_digest,
                 .arithmetic = first.canonical ? std::string_view("canonical") : name_of(first.devices[0].kind),
-                .weight_format = name_of(weight_format_)};
+                .weight_format = name_of(weight_format_),
+                .kv = kv_format_};
     }
     /// Made when it is asked for first. Reads the whole checkpoint once more.
     std::string const& weights_digest() {
@@ -412,6 +416,7 @@ protected:
     deferred<Lazy, std::unique_ptr<checkpoint::folder>> files_;
     checkpoint::block_scaling scaling_;
     weights weight_format_;
+    kv_format kv_format_;
     unsigned helpers_;  ///< threads that may hash
     std::string weights_digest_;
     checkpoint::inventory_report report_;

@@ -79,6 +79,7 @@ public:
           angles_(*graph.config),
           words_(machine_.stages().size()) {
         int const runners = kind == runtime_kind::threads ? machine_.workers() : 1;
+        machine_.keep_kv_in(options.kv);
         machine_.employ(options.threads, options.pin_threads, kind != runtime_kind::threads);
         if (kind == runtime_kind::threads) team_ = std::make_unique<thread_team>(runners, runners * options.threads);
     }

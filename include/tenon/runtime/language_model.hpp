@@ -65,8 +65,8 @@ public:
     /// having stopped. All or nothing.
     ///
     /// Throws what is no whole snapshot (`snapshot_begins_as_one`, `snapshot_schema_is_known`, `snapshot_is_whole`,
-    /// `snapshot_checksum_matches`, `snapshot_has_every_layer`, `snapshot_layer_has_shape`, `snapshot_kv_format_is_known`), what is another
-    /// model's (`snapshot_config_is_the_models`, `snapshot_weights_are_the_models`, `snapshot_weight_format_is_the_models`,
+    /// `snapshot_checksum_matches`, `snapshot_has_every_layer`, `snapshot_layer_has_shape`), what is another
+    /// model's (`snapshot_config_is_the_models`, `snapshot_weights_are_the_models`, `snapshot_weight_format_is_the_models`, `snapshot_kv_format_is_the_models`,
     /// `snapshot_arithmetic_is_the_models`, `snapshot_profile_is_this_one`), and `positions_fit_the_model`, `state_has_room`,
     /// `checkpoint_stays_as_it_was`, `memory_suffices`, `model_is_open`, `model_serves_one_call`.
     state restore(std::span<std::byte const> bytes, std::int64_t positions = 0, growth room = growth::grows) {

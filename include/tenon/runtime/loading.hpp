@@ -77,6 +77,15 @@ void require_threads(graph_view graph, int threads, BackendOf backend_of, int on
                                              " are asked for; 1, or device::cpu, would do");
 }
 
+/// Refuses a format of keys and values that a stage's backend does not read. With `only`, of that stage.
+template <class BackendOf>
+void require_kv_format(graph_view graph, kv_format format, BackendOf backend_of, int only = -1) {
+    for (int s = 0; s < static_cast<int>(graph.stages.size()); ++s)
+        if (device::backend const& on = backend_of(s); (only < 0 || s == only) && !on.reads(format))
+            refuse("device_reads_kv_format",
+                   std::string(on.name()) + " does not read keys and values in " + std::string(name_of(format)) + "; f32 would do");
+}
+
 /// One slice that a rank holds, row-major in the elements that it is held in.
 struct held_piece {
     role what = role::none;

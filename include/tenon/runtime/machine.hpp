@@ -101,6 +101,10 @@ public:
         }
     }
 
+    void keep_kv_in(kv_format f) {
+        for (auto const& r : ranks_) r->keep_kv_in(f);
+    }
+
     /// Loads what a worker's ranks own; -1: every rank.
     void load(int worker, load_context const& how) {
         for (std::size_t s = 0; s < stages_.size(); ++s)
@@ -131,8 +135,7 @@ public:
             next = heads.end;
             sequence_cache& c = caches[static_cast<std::size_t>(r.rank())];
             std::ptrdiff_t const row = std::ptrdiff_t{a.kv_heads} * a.head_dim, first = std::ptrdiff_t{heads.begin} * a.head_dim;
-            kernel::load_kv(keys + first, values + first, row, c.keys(own_layer), c.values(own_layer), c.head_stride(own_layer),
-                            heads.size(), a.head_dim, 0, static_cast<int>(positions));
+            kernel::load_kv(keys + first, values + first, row, c.place(own_layer), heads.size(), a.head_dim, 0, static_cast<int>(positions));
         });
     }
     /// The inverse, into caches with room: every head to each rank that holds it.
@@ -141,8 +144,7 @@ public:
         each_holder(layer, worker, [&](rank_program const& r, int own_layer, share heads, grouped_attention const& a) {
             sequence_cache& c = caches[static_cast<std::size_t>(r.rank())];
             std::ptrdiff_t const row = std::ptrdiff_t{a.kv_heads} * a.head_dim, first = std::ptrdiff_t{heads.begin} * a.head_dim;
-            kernel::store_kv(c.keys(own_layer), c.values(own_layer), c.head_stride(own_layer), heads.size(), a.head_dim, 0,
-                             static_cast<int>(positions), keys + first, values + first, row);
+            kernel::store_kv(c.place(own_layer), 0, heads.size(), a.head_dim, 0, static_cast<int>(positions), keys + first, values + first, row);
         });
     }
 

@@ -30,6 +30,7 @@ protected:
 /// How a checkpoint is loaded.
 struct load_options {
     tenon::v0::weights weights = tenon::v0::weights::stored;  ///< format of projections and of an untied head
+    kv_format kv = kv_format::f32;                ///< of keys and values
     std::string_view isa = "auto";                ///< of device::cpu: auto | portable | avx2 | avx512 | neon; TENON_ISA where `auto`
     int threads = 1;                              ///< of each rank's worker, on device::cpu; they change no bit
     bool pin_threads = true;                      ///< each but a worker's first stays on a core, where there is one for every thread

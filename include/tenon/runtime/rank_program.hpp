@@ -52,6 +52,8 @@ public:
     basic_rank_program& operator=(basic_rank_program const&) = delete;
 
     void load(graph_view graph, int stage, load_context const& how) { weights_.load(graph, stage, member_, *ops_, how, *crew_); }
+    /// In what format caches made from now on keep keys and values.
+    void keep_kv_in(kv_format f) { kv_format_ = f; }
     /// The threads that work for this rank from now on; they outlive it.
     void employ(device::crew& threads) {
         crew_ = &threads;
@@ -86,7 +88,7 @@ public:
     sequence_cache new_cache(bool elsewhere = false) const {
         std::vector<cache_shape> layers;
         for (int l = 0; l < stage_.layer_count(); ++l) layers.push_back({kv_heads_of(kind(l).attention), kind(l).attention.head_dim});
-        return sequence_cache(std::move(layers), elsewhere);
+        return sequence_cache(std::move(layers), kv_format_, elsewhere);
     }
 
     /// The steps of this rank's stage, the same for every member.
@@ -367,20 +369,16 @@ private:
             sequence_cache& cache = p.caches[static_cast<std::size_t>(rank_)];
             std::ptrdiff_t const row = p.first_row;
             bool const stale = fault_ == testing::fault::stale_kv_row && p.first_position > 0 && p.rows == 1;
-            float *const keys = cache.keys(layer), *const values = cache.values(layer);
-            std::ptrdiff_t const stride = cache.head_stride(layer);
+            kernel::kv_place const kv = cache.place(layer);
             if (!stale)
                 crew_->share(kv_heads, p.rows > 16 ? 2 : kv_heads + 1, [&](std::ptrdiff_t first, std::ptrdiff_t end) {
-                    kernel::store_kv(keys + first * stride, values + first * stride, stride, static_cast<int>(end - first), D,
-                                     p.first_position, p.rows, key_.data() + row * K + first * D, value_.data() + row * K + first * D, K);
+                    kernel::store_kv(kv, static_cast<int>(first), static_cast<int>(end - first), D, p.first_position, p.rows,
+                                     key_.data() + row * K, value_.data() + row * K, K);
                 });
             calls_.push_back({.q = query_.data() + row * Q,
                               .q_stride = Q,
                               .out = attended_.data() + row * Q,
                               .out_stride = Q,
-                              .keys = keys,
-                              .values = values,
-                              .kv_head_stride = stride,
                               .rows = p.rows,
                               .heads = heads,
                               .kv_heads = kv_heads,
@@ -388,6 +386,7 @@ private:
                               .first_position = p.first_position,
                               .window = a.window,
                               .scale = static_cast<float>(1.0 / root)});
+            kernel::read_from(calls_.back(), kv);
         }
         ops_->attend_all(calls_, scratch_.data(), *crew_);
         product_back(role::o, role::o_bias, layer, attended_.data(), Q, T);
@@ -559,6 +558,7 @@ private:
     bool is_cut_;  ///< by `tensor`: every rank has the residual stream, and a part of everything but experts
     join_kind join_;
     bool shifted_;
+    kv_format kv_format_ = kv_format::f32;
     static inline device::no_crew alone_{};
     std::span<basic_rank_program* const> group_{};
     rank_weights weights_;

@@ -16,7 +16,7 @@ namespace tenon::inline v0::detail {
 /// The key and value heads that a rank holds of one layer.
 struct cache_shape {
     int kv_heads = 0, head_dim = 0;
-    std::int64_t plane() const { return std::int64_t{kernel::kv_block} * head_dim; }  ///< floats of one block of one head
+    std::int64_t plane() const { return std::int64_t{kernel::kv_block} * head_dim; }  ///< elements of one block of one head
     std::int64_t block() const { return 2 * kv_heads * plane(); }                     ///< of all heads, keys and values
 };
 
@@ -25,7 +25,8 @@ struct cache_shape {
 class sequence_cache {
 public:
     sequence_cache() = default;
-    explicit sequence_cache(std::vector<cache_shape> layers, bool elsewhere = false) : layers_(std::move(layers)), elsewhere_(elsewhere) {
+    explicit sequence_cache(std::vector<cache_shape> layers, kv_format format, bool elsewhere = false)
+        : layers_(std::move(layers)), format_(format), elsewhere_(elsewhere) {
         for (cache_shape const& l : layers_) block_ += l.block();
     }
 
@@ -36,13 +37,14 @@ public:
             blocks_ = blocks;
             return;
         }
-        buffer grown(static_cast<std::size_t>(block_ * blocks) * sizeof(float));
+        std::int64_t const size = bytes_of(format_);
+        buffer grown(static_cast<std::size_t>(block_ * blocks * size));
         if (blocks_ > 0) {
-            float const* from = memory_.floats();
-            float* to = grown.floats();
+            auto const* from = static_cast<std::byte const*>(memory_.data());
+            auto* to = static_cast<std::byte*>(grown.data());
             for (cache_shape const& l : layers_)
-                for (int head = 0; head < 2 * l.kv_heads; ++head, from += blocks_ * l.plane(), to += blocks * l.plane())
-                    std::memcpy(to, from, static_cast<std::size_t>(blocks_ * l.plane()) * sizeof(float));
+                for (int head = 0; head < 2 * l.kv_heads; ++head, from += blocks_ * l.plane() * size, to += blocks * l.plane() * size)
+                    std::memcpy(to, from, static_cast<std::size_t>(blocks_ * l.plane() * size));
         }
         memory_ = static_cast<buffer&&>(grown);
         blocks_ = blocks;
@@ -53,22 +55,23 @@ public:
         if (positions > capacity()) reserve((std::min)((std::max)(positions, 2 * capacity()), (std::max)(positions, most)));
     }
 
-    float* keys(int layer) {
+    kernel::kv_place place(int layer) {
         std::int64_t before = 0;
         for (int l = 0; l < layer; ++l) before += at(l).block();
-        return memory_.floats() + before * blocks_;
+        std::int64_t const stride = blocks_ * at(layer).plane(), size = bytes_of(format_);
+        std::byte* const keys = static_cast<std::byte*>(memory_.data()) + before * blocks_ * size;
+        return {keys, keys + at(layer).kv_heads * stride * size, static_cast<std::ptrdiff_t>(stride), format_};
     }
-    float* values(int layer) { return keys(layer) + at(layer).kv_heads * head_stride(layer); }
-    std::ptrdiff_t head_stride(int layer) const { return blocks_ * at(layer).plane(); }  ///< floats between KV heads
-    std::int64_t capacity() const { return blocks_ * kernel::kv_block; }                 ///< positions
-    std::int64_t bytes() const { return block_ * blocks_ * std::int64_t{sizeof(float)}; }
+    std::int64_t capacity() const { return blocks_ * kernel::kv_block; }  ///< positions
+    std::int64_t bytes() const { return block_ * blocks_ * bytes_of(format_); }
 
 private:
     cache_shape const& at(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
 
     std::vector<cache_shape> layers_;
-    std::int64_t block_ = 0;  ///< floats of a block of every layer
+    std::int64_t block_ = 0;  ///< elements of a block of every layer
     std::int64_t blocks_ = 0;
+    kv_format format_ = kv_format::f32;
     bool elsewhere_ = false;
     buffer memory_;
 };

@@ -31,7 +31,6 @@ inline constexpr std::uint32_t snapshot_schema = 1;
 namespace detail {
 
 inline constexpr std::string_view snapshot_magic = "TENONSNP";
-inline constexpr std::string_view snapshot_kv_format = "f32";
 inline constexpr std::size_t digest_digits = 64;
 
 /// What a snapshot and the model that takes it up must agree on, and the plan, on which they need not.
@@ -40,10 +39,11 @@ struct snapshot_identity {
     std::string_view profile = numeric::canonical_1.name;
     std::string_view arithmetic{};     ///< "canonical", or the kind of device that has another
     std::string_view weight_format{};  ///< as `load_options::weights` chose it
+    kv_format kv = kv_format::f32;
     std::string_view plan{};
 };
 
-/// Keys and values of a layer, (T, K, D) of all KV heads, little-endian float32, not aligned.
+/// Keys and values of a layer, (T, K, D) of all KV heads, little-endian elements of the format, not aligned.
 struct snapshot_layer {
     std::span<std::byte const> keys{}, values{};
 };
@@ -83,6 +83,12 @@ public:
             auto const bits = std::bit_cast<std::uint32_t>(x);
             for (std::size_t i = 0; i < 4; ++i) *to++ = static_cast<std::byte>(bits >> 8 * i & 255U);
         }
+        return *this;
+    }
+
+    /// Numbers of bfloat16, two bytes each.
+    snapshot_writer& narrow(std::span<float const> from) {
+        for (float const x : from) number(narrow_bf16(x));
         return *this;
     }
 
@@ -142,10 +148,10 @@ std::vector<std::byte> write_snapshot(snapshot_identity const& of, model_config 
     for (int l = 0; l < config.layers; ++l) {
         auto const floats = static_cast<std::size_t>(kv_floats(config, l, positions));
         most = (std::max)(most, floats);
-        all += 20 + 8 * floats;
+        all += 20 + 2 * floats * static_cast<std::size_t>(bytes_of(of.kv));
     }
     out.characters(snapshot_magic).number(snapshot_schema).number(std::uint64_t{0}).characters(of.config).characters(of.weights);
-    out.text(of.profile).text(of.arithmetic).text(of.weight_format).text(snapshot_kv_format).text(of.plan);
+    out.text(of.profile).text(of.arithmetic).text(of.weight_format).text(name_of(of.kv)).text(of.plan);
     out.number(static_cast<std::uint64_t>(positions)).number(static_cast<std::uint32_t>(config.layers));
     all += bytes.size();
     for (std::size_t i = 0; i < 8; ++i) bytes[size_at + i] = static_cast<std::byte>(all >> 8 * i & 255U);
@@ -157,7 +163,12 @@ std::vector<std::byte> write_snapshot(snapshot_identity const& of, model_config 
         for (int const n : {l, a.kv_heads, a.head_dim}) out.number(static_cast<std::uint32_t>(n));
         out.number(static_cast<std::uint64_t>(positions));
         if (positions > 0) read(l, keys.data(), values.data());
-        out.floats({keys.data(), floats}).floats({values.data(), floats});
+        for (std::vector<float> const* const all_of : {&keys, &values}) {
+            if (of.kv == kv_format::f32)
+                out.floats({all_of->data(), floats});
+            else
+                out.narrow({all_of->data(), floats});
+        }
     }
     out.number(crc32c_of(bytes));
     return bytes;
@@ -175,7 +186,7 @@ void require_same(std::string_view law, std::string_view what, std::string_view 
 /// is the caller's to compare; nothing is allocated but a list as long as the model's layers.
 ///
 /// Refuses with `snapshot_begins_as_one`, `snapshot_schema_is_known`, `snapshot_is_whole`, `snapshot_checksum_matches`,
-/// `snapshot_profile_is_this_one`, `snapshot_arithmetic_is_the_models`, `snapshot_kv_format_is_known`, `snapshot_config_is_the_models`,
+/// `snapshot_profile_is_this_one`, `snapshot_arithmetic_is_the_models`, `snapshot_kv_format_is_the_models`, `snapshot_config_is_the_models`,
 /// `snapshot_weight_format_is_the_models`, `snapshot_has_every_layer`, `snapshot_layer_has_shape`, `positions_fit_the_model`.
 template <class Lazy = void>
 snapshot_view read_snapshot(std::span<std::byte const> bytes, snapshot_identity const& ours, model_config const& config) {
@@ -207,7 +218,7 @@ snapshot_view read_snapshot(std::span<std::byte const> bytes, snapshot_identity 
     v.identity.plan = in.text("the plan");
     require_same("snapshot_profile_is_this_one", "the numeric profile", v.identity.profile, ours.profile);
     require_same("snapshot_arithmetic_is_the_models", "the arithmetic", v.identity.arithmetic, ours.arithmetic);
-    require_same("snapshot_kv_format_is_known", "the format of keys and values", kv_format, snapshot_kv_format);
+    require_same("snapshot_kv_format_is_the_models", "the format of keys and values", kv_format, name_of(ours.kv));
     require_same("snapshot_config_is_the_models", "the digest of the config", v.identity.config, ours.config);
     require_same("snapshot_weight_format_is_the_models", "the format of the weights", v.identity.weight_format, ours.weight_format);
 
@@ -232,7 +243,7 @@ snapshot_view read_snapshot(std::span<std::byte const> bytes, snapshot_identity 
         same("the number of KV heads", in.number<std::uint32_t>(layer), static_cast<std::uint64_t>(a.kv_heads));
         same("head_dim", in.number<std::uint32_t>(layer), static_cast<std::uint64_t>(a.head_dim));
         same("the number of positions", in.number<std::uint64_t>(layer), positions);
-        std::uint64_t const size = 4 * static_cast<std::uint64_t>(kv_floats(config, l, v.positions));
+        std::uint64_t const size = static_cast<std::uint64_t>(bytes_of(ours.kv)) * static_cast<std::uint64_t>(kv_floats(config, l, v.positions));
         std::span<std::byte const> const keys = in.take(size, layer);
         v.layers.push_back({keys, in.take(size, layer)});
     }

@@ -89,7 +89,7 @@ TEST_CASE("what a cache has stored is read back whole, from any position on") {
             for (int const first : {0, positions / 2, positions - 1}) {
                 std::size_t const rows = at(positions - first), stride = width + 2;
                 floats back_k(rows * stride, 5.0f), back_v(back_k);
-                tenon::kernel::load_kv(back_k.data(), back_v.data(), static_cast<std::ptrdiff_t>(stride), kv.keys.data(), kv.values.data(), kv.stride,
+                tenon::kernel::load_kv(back_k.data(), back_v.data(), static_cast<std::ptrdiff_t>(stride), static_cast<float const*>(kv.keys.data()), static_cast<float const*>(kv.values.data()), kv.stride,
                                        kv_heads, head_dim, first, positions - first);
                 bool same = true;
                 for (std::size_t t = 0; t < rows; ++t)

@@ -224,7 +224,7 @@ struct cache {
     }
     /// k, v (T, K, D).
     void store(std::int64_t position, int rows, float const* k, float const* v) {
-        tenon::kernel::store_kv(keys.data(), values.data(), stride, kv_heads, head_dim, position, rows, k, v, std::ptrdiff_t{kv_heads} * head_dim);
+        tenon::kernel::store_kv(keys.data(), values.data(), stride, 0, kv_heads, head_dim, position, rows, k, v, std::ptrdiff_t{kv_heads} * head_dim);
     }
     floats attend(isa i, float const* q, int heads, int rows, std::int64_t position, std::int64_t window, float scale) const {
         floats out(at(rows) * at(heads) * at(head_dim)), scratch(tenon::kernel::attention_scratch_floats(head_dim));

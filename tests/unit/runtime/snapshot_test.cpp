@@ -394,7 +394,7 @@ TEST_CASE("Bytes that were sealed anew are refused for what they say, and nothin
     CHECK(law(with(at.profile + 4, 'k', 1)) == "snapshot_profile_is_this_one");
     CHECK(law(with(at.arithmetic + 4, 'k', 1)) == "snapshot_arithmetic_is_the_models");
     CHECK(law(with(at.weight_format + 4, 'k', 1)) == "snapshot_weight_format_is_the_models");
-    CHECK(law(with(at.kv_format + 4, 'b', 1)) == "snapshot_kv_format_is_known");
+    CHECK(law(with(at.kv_format + 4, 'b', 1)) == "snapshot_kv_format_is_the_models");
     CHECK(law(with(at.config, '?', 1)) == "snapshot_config_is_the_models");
     CHECK(law(with(at.weights, '?', 1)) == "snapshot_weights_are_the_models");
     for (std::size_t const text : {at.profile, at.arithmetic, at.weight_format, at.kv_format, at.plan})

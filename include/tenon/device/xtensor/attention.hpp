@@ -66,7 +66,9 @@ inline void attention(kernel::attention_call const& c) {
                 std::int64_t const low = b == first / slots ? first % slots : 0, end = b == last / slots ? last % slots + 1 : slots;
                 auto const J = static_cast<int>(end - low);
                 std::ptrdiff_t const block = h * c.kv_head_stride + b * slots * D;
-                matrix const k = read(c.keys + block + low, slots, D, J), v = read(c.values + block + low * D, D, J, D);
+                bool const narrow = c.narrow_keys != nullptr;
+                matrix const k = narrow ? read(c.narrow_keys + block + low, slots, D, J) : read(c.keys + block + low, slots, D, J);
+                matrix const v = narrow ? read(c.narrow_values + block + low * D, D, J, D) : read(c.values + block + low * D, D, J, D);
                 attended const here = attend(q, k, v, static_cast<std::size_t>(low), c.scale);
                 seen = b == first / slots ? here : merged(seen, here);
             }

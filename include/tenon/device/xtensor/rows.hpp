@@ -21,6 +21,11 @@ auto in_place(T* x, std::ptrdiff_t stride, std::size_t rows, std::size_t columns
 inline matrix read(float const* x, std::ptrdiff_t stride, int rows, int columns) {
     return in_place(x, stride, static_cast<std::size_t>(rows), static_cast<std::size_t>(columns));
 }
+/// The same of bf16, widened exactly.
+inline matrix read(std::uint16_t const* x, std::ptrdiff_t stride, int rows, int columns) {
+    return xt::make_lambda_xfunction([](std::uint16_t bits) { return widen_bf16(bits); },
+                                     in_place(x, stride, static_cast<std::size_t>(rows), static_cast<std::size_t>(columns)));
+}
 inline matrix read(float const* x, std::size_t n) { return in_place(x, 0, 1, n); }
 
 /// The inverse. What lies between the rows stays.

@@ -243,6 +243,7 @@ private:
         part.scaling = scaling;
         part.weights = options.weights;
         part.isa = options.isa;
+        part.kv = options.kv;
         part.threads = options.threads;
         part.pin_threads = options.pin_threads;
         part.traces = options.routing != nullptr;

@@ -40,6 +40,7 @@ struct worker_part {
     checkpoint::block_scaling scaling{};
     tenon::v0::weights weights = tenon::v0::weights::stored;
     std::string isa{};
+    kv_format kv = kv_format::f32;
     int threads = 1;
     bool pin_threads = true;
     bool traces = false, reports = false;  ///< what routers choose; every slice loaded
@@ -77,6 +78,8 @@ template <>
 inline constexpr dtype last_of<dtype> = dtype::f64;
 template <>
 inline constexpr placing last_of<placing> = placing::awaited;
+template <>
+inline constexpr kv_format last_of<kv_format> = kv_format::bf16;
 template <>
 inline constexpr tenon::v0::weights last_of<tenon::v0::weights> = tenon::v0::weights::bf16;
 template <>
@@ -153,9 +156,9 @@ void each_field_of_stage(Each each, Traits& traits) {
 }
 template <class Each, class Part>
 void each_field_of_part(Each each, Part& p) {
-    auto& [worker, config, stages, directory, digest, scaling, weights, isa, threads, pin_threads, traces, reports, fault, worker_fault] = p;
+    auto& [worker, config, stages, directory, digest, scaling, weights, isa, kv, threads, pin_threads, traces, reports, fault, worker_fault] = p;
     static_cast<void>(stages);  // after it
-    each(worker, directory, digest, scaling.rows, scaling.columns, weights, isa, threads, pin_threads, traces, reports, fault);
+    each(worker, directory, digest, scaling.rows, scaling.columns, weights, isa, kv, threads, pin_threads, traces, reports, fault);
     each(worker_fault.kind, worker_fault.worker, worker_fault.steps);
     each_field_of_config(each, config);
 }

@@ -78,6 +78,7 @@ public:
             refuse("worker_part_is_whole", "worker " + std::to_string(part_.worker) + " of " + std::to_string(machine_.workers()));
         if (control_memory_.bytes() < control_block::bytes_for(part_.stages.size(), static_cast<std::size_t>(machine_.workers())))
             refuse("worker_part_is_whole", "the control block has " + std::to_string(control_memory_.bytes()) + " bytes");
+        machine_.keep_kv_in(part_.kv);
         machine_.employ(part_.threads, part_.pin_threads, false, part_.worker);
         bool const crowded = static_cast<unsigned>(machine_.workers() * part_.threads) > std::thread::hardware_concurrency();
         waiting_ = {crowded ? 0 : 4000, true};

@@ -39,6 +39,7 @@ struct attention_call {
     /// A cache in bf16, of the same layout and strides in elements; `keys` and `values` are then not looked at.
     std::uint16_t const* narrow_keys = nullptr;
     std::uint16_t const* narrow_values = nullptr;
+    bool fixed15 = false;  ///< scores are exact products of fifteen-bit integers, one exponent for each query row and each key
 };
 
 /// Where the keys and values of one layer of one sequence lie, in the layout of attention_call.
@@ -72,7 +73,8 @@ constexpr int attention_items(attention_call const& c) {
 }
 
 constexpr std::size_t attention_scratch_floats(int head_dim) {
-    return static_cast<std::size_t>(detail::attention_group) * static_cast<std::size_t>(head_dim);
+    auto const group = static_cast<std::size_t>(detail::attention_group), width = static_cast<std::size_t>(head_dim);
+    return group * width + (group + static_cast<std::size_t>(kv_block)) * (1 + (width + 1) / 2);  // outputs; exponents and codes
 }
 
 namespace detail {

@@ -4,6 +4,7 @@
 #include <tenon/core/error.hpp>
 #include <tenon/kernel/attention.hpp>
 #include <tenon/kernel/detail/number.hpp>
+#include <tenon/kernel/fixed15.hpp>
 #include <tenon/kernel/isa.hpp>
 #include <tenon/kernel/packed_matrix.hpp>
 #include <tenon/kernel/routing.hpp>

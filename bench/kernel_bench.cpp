@@ -67,6 +67,21 @@ TENON_BENCH_TARGET float multiply_only(int times) {
 }
 #undef TENON_BENCH_TARGET
 
+#define TENON_BENCH_TARGET __attribute__((target("avx512f,avx512bf16")))
+TENON_BENCH_TARGET float multiply_pairs_only(int times) {
+    __m512 acc[16];
+    __m512bh const a = (__m512bh)_mm512_set1_epi32(0x3f7f3f7f), b = (__m512bh)_mm512_set1_epi32(0x3a803a80);
+    for (__m512& x : acc) x = _mm512_set1_ps(0.001f);
+    for (int t = 0; t < times; ++t)
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i) acc[i] = _mm512_dpbf16_ps(acc[i], a, b);
+    float out[16];
+    for (int i = 1; i < 16; ++i) acc[0] = _mm512_add_ps(acc[0], acc[i]);
+    _mm512_storeu_ps(out, acc[0]);
+    return out[0];
+}
+#undef TENON_BENCH_TARGET
+
 constexpr std::size_t plain_floats = std::size_t{1} << 26;  // 256 MiB, past every cache
 
 template <int Streams>
@@ -91,6 +106,17 @@ void plain_fma(benchmark::State& state) {
     state.counters["flops"] = benchmark::Counter(100000.0 * 16 * 16 * 2, benchmark::Counter::kIsIterationInvariantRate);
 }
 BENCHMARK(plain_fma);
+
+void plain_pairs(benchmark::State& state) {
+    if (!has_native_pairs()) return state.SkipWithError("no avx512bf16");
+    for (auto _ : state) {
+        int times = 100000;
+        benchmark::DoNotOptimize(times);
+        benchmark::DoNotOptimize(multiply_pairs_only(times));
+    }
+    state.counters["flops"] = benchmark::Counter(100000.0 * 16 * 32 * 2, benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK(plain_pairs);
 #endif
 
 // ---- products
@@ -128,10 +154,13 @@ struct product_case {
                 int const length = w.columns / w.segments;
                 for (int s = 0; s < w.segments; ++s) {
                     p[s] = 0.0f;
-                    for (int k = s * length; k < (s + 1) * length; ++k) {
+                    bool const pairs = w.format == panel_format::bf16_pair;  // of numbers that are none too small for a plain fma
+                    for (int i = 0; i < length; ++i) {
+                        int const k = s * length + (pairs ? i ^ 1 : i);
                         auto const at = static_cast<std::size_t>(k);
-                        float const v = w.format == panel_format::f32 ? row[at] : detail::widen_bf16(half[at]);
-                        p[s] = std::fmaf(x.data()[static_cast<std::ptrdiff_t>(m) * w.columns + k], v, p[s]);
+                        float const v = w.format == panel_format::f32 ? row[at] : tenon::widen_bf16(half[at]);
+                        float const one = x.data()[static_cast<std::ptrdiff_t>(m) * w.columns + k];
+                        p[s] = std::fmaf(pairs ? tenon::widen_bf16(tenon::narrow_bf16(one)) : one, v, p[s]);
                     }
                 }
                 for (int left = w.segments; left > 1; left /= 2)
@@ -158,13 +187,13 @@ void matmul_of(benchmark::State& state) {
     }
     state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations()) * static_cast<std::int64_t>(packed_bytes(f, outputs, columns)));
     state.counters["flops"] = benchmark::Counter(2.0 * rows * outputs * columns, benchmark::Counter::kIsIterationInvariantRate);
-    state.SetLabel(std::string(name_of(i)) + (f == panel_format::f32 ? " f32" : " bf16"));
+    state.SetLabel(std::string(name_of(i)) + (f == panel_format::f32 ? " f32" : f == panel_format::bf16 ? " bf16" : " bf16 pairs"));
 }
 void products(benchmark::internal::Benchmark* b) {
     for (isa i : {isa::avx512, isa::avx2, isa::neon, isa::portable}) {
         if (!supported(i)) continue;
-        for (int f : {0, 1}) {
-            if (i == isa::portable && f == 1) continue;
+        for (int f = 0; f < panel_formats; ++f) {
+            if (i == isa::portable && f > 0) continue;
             b->Args({1, i == isa::portable ? 512 : 16384, 4096, f, static_cast<int>(i)});  // past every cache
             if (i == isa::portable) continue;
             b->Args({1, 1024, 512, f, static_cast<int>(i)});                                // in the third cache

@@ -310,7 +310,7 @@ void write_random(std::string const& directory, std::string const& config_text, 
 // ---- the measurement
 
 struct options {
-    std::string config, plan = "all@0", weights = "f32", kv = "f32", isa = "auto", runtime = "threads", directory;
+    std::string config, plan = "all@0", weights = "f32", kv = "f32", profile = "canonical_1", isa = "auto", runtime = "threads", directory;
     int threads = 1, prefill = 128, decode = 16, chunk = 512, repeat = 3;
     bool json = false;
 };
@@ -407,6 +407,7 @@ std::string read_text(std::string const& path) {
 int bench(options const& o) {
     if (o.prefill < 1 || o.decode < 1 || o.repeat < 1 || o.chunk < 0)
         detail::refuse("counts_are_positive", "--prefill, --decode and --repeat are 1 or more, --chunk 0 or more");
+    numeric::named(o.profile);  // before anything is measured
     weights const format = o.weights == "f32" ? weights::f32 : weights::bf16;
     kv_format const kv_kept = o.kv == "bf16" ? kv_format::bf16 : kv_format::f32;
     dtype const stored = format == weights::f32 ? dtype::f32 : dtype::bf16;
@@ -440,6 +441,7 @@ int bench(options const& o) {
         how.isa = o.isa;
         how.threads = o.threads;
         how.kv = kv_kept;
+        how.profile = numeric::named(o.profile);
         copy_seconds = copy_time(folder.weights(), workers * o.threads);
         double const begin = seconds();
         if (o.runtime == "processes")
@@ -458,7 +460,7 @@ int bench(options const& o) {
     double const step_gb = static_cast<double>(read) / f.step_seconds * 1e-9;
     if (o.json) {
         nlohmann::ordered_json const out{
-            {"config", o.config}, {"plan", lm->plan()}, {"weights", o.weights}, {"kv", o.kv}, {"isa", lm->isa()}, {"runtime", o.runtime}, {"threads", o.threads},
+            {"config", o.config}, {"plan", lm->plan()}, {"weights", o.weights}, {"kv", o.kv}, {"profile", o.profile}, {"isa", lm->isa()}, {"runtime", o.runtime}, {"threads", o.threads},
             {"workers", workers}, {"threads_in_all", workers * o.threads}, {"ranks", lm->ranks()}, {"prefill", o.prefill}, {"decode", o.decode}, {"chunk", o.chunk}, {"repeat", o.repeat},
             {"weight_bytes", held}, {"weight_bytes_per_decoded_token", read}, {"moved_bytes_per_decoded_token", f.moved_bytes}, {"kv_bytes", kv}, {"load_seconds", load_seconds}, {"copy_seconds", copy_seconds},
             {"prefill_tokens_per_s", prefill_rate}, {"decode_tokens_per_s", decode_rate}, {"decode_gb_per_s", gb}, {"fastest_step_gb_per_s", step_gb}, {"prefill_gflop_per_s", gflop},
@@ -466,8 +468,8 @@ int bench(options const& o) {
             {"decode_share_of_limit", gb / limit.read_gb_per_s}, {"prefill_share_of_limit", gflop / limit.gflop_per_s}};
         std::cout << out.dump(2) << '\n';
     } else {
-        std::printf("%s under %s, %s weights, %s, %s runtime, %d worker%s of %d thread%s\n", o.config.c_str(), lm->plan().c_str(), o.weights.c_str(),
-                    std::string(lm->isa()).c_str(), o.runtime.c_str(), workers, workers == 1 ? "" : "s", o.threads, o.threads == 1 ? "" : "s");
+        std::printf("%s under %s, %s weights, profile %s, %s, %s runtime, %d worker%s of %d thread%s\n", o.config.c_str(), lm->plan().c_str(), o.weights.c_str(),
+                    o.profile.c_str(), std::string(lm->isa()).c_str(), o.runtime.c_str(), workers, workers == 1 ? "" : "s", o.threads, o.threads == 1 ? "" : "s");
         std::printf("loaded   %12.3f seconds, %.2f times what as many threads need to copy the cached file\n", load_seconds, load_seconds / copy_seconds);
         std::printf("held     %12.3f GB of weights, %.3f GB of them read for a decoded token\n", static_cast<double>(held) * 1e-9, static_cast<double>(read) * 1e-9);
         std::printf("moved    %12lld bytes between ranks for a decoded token\n", static_cast<long long>(f.moved_bytes));
@@ -488,6 +490,7 @@ int main(int argc, char** argv) {
     app.add_option("--config", o.config, "a config.json")->required();
     app.add_option("--plan", o.plan, "who runs what")->capture_default_str();
     app.add_option("--weights", o.weights, "format of the weights, in the file and in memory")->check(CLI::IsMember({"f32", "bf16"}))->capture_default_str();
+    app.add_option("--profile", o.profile, "numeric profile")->capture_default_str();
     app.add_option("--kv", o.kv, "format of keys and values")->check(CLI::IsMember({"f32", "bf16"}))->capture_default_str();
     app.add_option("--threads", o.threads, "threads of each rank's worker")->capture_default_str();
     app.add_option("--prefill", o.prefill, "tokens of the prompt")->capture_default_str();

@@ -40,6 +40,7 @@ public:
             ->check(CLI::IsMember(std::vector<std::string>{"sequential", "threads", "processes", "mpi"}))->capture_default_str();
         app.add_option("--weights", weights_, "format in which the ranks hold their matrices")
             ->check(CLI::IsMember(std::vector<std::string>{"stored", "f32", "bf16", "q8"}))->capture_default_str();
+        app.add_option("--profile", profile_, "numeric profile: the arithmetic of the products")->type_name("NAME")->capture_default_str();
         app.add_option("--isa", isa_, "instruction set of the kernels; each gives the same bits")
             ->check(CLI::IsMember(std::vector<std::string>{"auto", "portable", "avx2", "avx512", "neon"}))->capture_default_str();
         add_number(app, "--threads", loading_.threads, "threads that work for the ranks of one device (1 when absent); they change no bit");
@@ -62,6 +63,7 @@ public:
     /// Refuses by name what is not built yet and what does not go together, and reads the ids. Before any file is touched.
     void check() {
         loading_.weights = weights_named(weights_);
+        loading_.profile = tenon::numeric::named(profile_);
         loading_.isa = isa_;
         loading_.kv = kv_ == "bf16" ? kv_format::bf16 : kv_format::f32;
         if (loading_.threads < 1) refuse("threads_are_counted", "--threads is " + std::to_string(loading_.threads) + "; 1 or more would do");
@@ -141,7 +143,7 @@ private:
 
     std::optional<mpi_session> session_;
     placement_option placement_;
-    std::string model_, runtime_ = "threads", weights_ = "stored", kv_ = "f32", isa_ = "auto", prompt_, logits_out_, trace_;
+    std::string model_, runtime_ = "threads", weights_ = "stored", profile_ = std::string(tenon::numeric::canonical_1.name), kv_ = "f32", isa_ = "auto", prompt_, logits_out_, trace_;
     std::vector<std::string> ids_, stop_ids_;
     bool json_ = false;
     tenon::load_options loading_{};

@@ -143,6 +143,7 @@ inline nlohmann::ordered_json json_of(tenon::language_model const& model, tenon:
         out["census"]["idle_ranks"] = idle_ranks(counts);
     }
     if (tenon::placement_map const* const map = asked.loading().placement) out["placement"] = receipt_of(*map, asked.placement());
+    if (asked.loading().profile != tenon::numeric::canonical_1) out["profile"] = asked.loading().profile.name;
     return out;
 }
 
@@ -159,6 +160,7 @@ inline void print(tenon::language_model const& model, tenon::generation const& m
               << "decode   " << made.decode_tokens << " tokens, " << per_second(made.decode_tokens, made.decode_seconds) << " a second\n"
               << "ranks    " << model.ranks() << " on " << model.isa() << ", " << total.messages << " messages, " << total.bytes << " bytes moved\n"
               << "memory   " << peak_rss_bytes() << " bytes at the peak\n";
+    if (asked.loading().profile != tenon::numeric::canonical_1) std::cout << "profile  " << asked.loading().profile.name << '\n';
     if (tenon::placement_map const* const map = asked.loading().placement)
         std::cout << "placed   " << map->layers.size() << " layers of " << map->experts << " experts on " << map->ranks << " ranks, entry rank " << map->entry_rank
                   << ", sha256 " << map->sha256 << ", " << one_line(asked.placement()) << '\n';

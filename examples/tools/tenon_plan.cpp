@@ -9,6 +9,7 @@
 #include <tenon/graph/describe.hpp>
 #include <tenon/graph/placed.hpp>
 #include <tenon/graph/plan_value.hpp>
+#include <tenon/runtime/profile.hpp>
 
 #include <iostream>
 #include <string>
@@ -37,11 +38,19 @@ tenon::dtype stored_by(std::string_view text, std::string const& path) {
     return tenon::dtype::f32;
 }
 
+/// What a load refuses of a profile, as far as a plan tells: `cpu` alone of the tools' backends computes another than the default.
+void require_computes(tenon::graph_view graph, tenon::numeric_profile const& profile, tenon::weights held, tenon::dtype stored) {
+    tenon::detail::require_profile(
+        graph, profile, held, [&](int stage) { return graph.stages[static_cast<std::size_t>(stage)].devices[0].kind == tenon::device_kind::cpu; },
+        [&](tenon::tensor const&, int, int) { return stored; },
+        [](tenon::tensor const& t, int layer, int) { return std::string(tenon::detail::role_names[static_cast<std::size_t>(t.what)]) + " of layer " + std::to_string(layer); });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     return tools::exit_status("Checks a plan against a model; prints ownership and cost. Reads no weight.", "tenon-plan", [&](CLI::App& app) {
-        std::string model, config, plan, device = "cpu", weights = "stored", format = "text";
+        std::string model, config, plan, device = "cpu", weights = "stored", profile = std::string(tenon::numeric::canonical_1.name), format = "text";
         auto* const source = app.add_option_group("source", "what is split");
         source->add_option("--model", model, "Hugging Face directory")->type_name("DIR");
         source->add_option("--config", config, "a config.json alone")->type_name("FILE");
@@ -51,10 +60,12 @@ int main(int argc, char** argv) {
         tools::placement_option placement(app);
         app.add_option("--weights", weights, "format in which the ranks hold their matrices")
             ->check(CLI::IsMember(std::vector<std::string>{"stored", "f32", "bf16", "q8"}))->capture_default_str();
+        app.add_option("--profile", profile, "numeric profile: the arithmetic of the products")->type_name("NAME")->capture_default_str();
         app.add_option("--format", format, "of what is printed")->check(CLI::IsMember(std::vector<std::string>{"text", "json", "dot"}))->capture_default_str();
         app.parse(argc, argv);
 
         tenon::weights const held = tools::weights_named(weights);
+        tenon::numeric_profile const& arithmetic = tenon::numeric::named(profile);
         tenon::plan::value const parts = tenon::plan::parse(plan);
         placement.read();
         std::string const path = source->count("--config") > 0 ? config : model + "/config.json";
@@ -63,7 +74,8 @@ int main(int argc, char** argv) {
         tenon::dtype const stored = source->count("--config") > 0 ? stored_by(file.text(), path) : stored_in(model);
         tenon::placed_graph const placed = tenon::place_experts(graph.view(), placement.map());
         tenon::cost_view const cost(placed.view(), held, stored);
-        if (format == "json") std::cout << to_json(placed.view(), cost) << '\n';
-        else std::cout << (format == "dot" ? to_dot(placed.view(), cost) : to_text(placed.view(), cost));
+        require_computes(placed.view(), arithmetic, held, stored);
+        if (format == "json") std::cout << to_json(placed.view(), cost, arithmetic) << '\n';
+        else std::cout << (format == "dot" ? to_dot(placed.view(), cost) : to_text(placed.view(), cost, arithmetic));
     });
 }

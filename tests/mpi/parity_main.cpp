@@ -123,6 +123,16 @@ void check_refusals(std::string const& directory) {
     load_options narrow;
     if (odd) narrow.weights = weights::bf16;
     check(refused(directory, fits, narrow) == "mpi_processes_agree", "two formats");
+    load_options pairs{.weights = weights::bf16};
+    if (odd) pairs.profile = numeric::bf16_pair_1;
+    check(refused(directory, fits, pairs) == "mpi_processes_agree", "two profiles");
+    pairs.profile = numeric::bf16_pair_1;
+    {
+        auto ours = dynamic_causal_lm<>::load(directory, plan::parse(fits), runtime::mpi{}, pairs);
+        auto whole = dynamic_causal_lm<>::load(directory, plan::parse("all@0"), runtime::sequential{}, pairs);
+        ids const some{1, 2, 3, 4, 5};
+        check(first_difference(rows_of(whole, some), rows_of(ours, some)).empty(), "other bits than one rank's under a profile");
+    }
     auto m = dynamic_causal_lm<>::load(directory, plan::parse(fits), runtime::mpi{});  // and the next load works
     state s = m.make_state();
     check(law_of([&] { m.step(s, 1 << 20); }) == "token_is_in_vocabulary", "a token that is none");

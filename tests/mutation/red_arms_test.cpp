@@ -84,15 +84,17 @@ std::vector<arm> const routed_arms{
     {fault::idle_rank, "idle_rank", {"all@0,1:expert", "all@0,1,2:expert", "all@0,1:tensor+expert", "all@0,1:expert_width"}, {"all@0"}},
 };
 
-load_options with(fault f) {
+load_options with(fault f, numeric_profile const& p = numeric::canonical_1) {
     load_options o;
     o.fault = f;
+    o.profile = p;
     return o;
 }
 
 /// The prompt in one piece, then the rest step by step: prefill and decode.
-floats rows_under(random_model const& files, std::string const& text, fault f, runtime_kind runtime, ids const& tokens) {
-    auto m = dynamic_causal_lm<>::load(files.directory(), plan::parse(text), runtime, with(f));
+floats rows_under(random_model const& files, std::string const& text, fault f, runtime_kind runtime, ids const& tokens,
+                  numeric_profile const& p = numeric::canonical_1) {
+    auto m = dynamic_causal_lm<>::load(files.directory(), plan::parse(text), runtime, with(f, p));
     state s = m.make_state();
     feed const prompt{&s, std::span<token_id const>(tokens).first(tokens.size() - 4)};
     floats rows;
@@ -101,23 +103,24 @@ floats rows_under(random_model const& files, std::string const& text, fault f, r
     return rows;
 }
 
-/// Red where an arm acts, on both runtimes, and green where it does not; and green everywhere without it.
-void check_arms(geometry const& g, std::vector<arm> const& list) {
+/// Red where an arm acts, on both runtimes, and green where it does not; and green everywhere without it. A profile that rounds activations
+/// to bf16 hides most last bits, so that a fault of the order of additions needs more tokens to be seen.
+void check_arms(geometry const& g, std::vector<arm> const& list, numeric_profile const& p = numeric::canonical_1, int count = 12) {
     random_model const files(g, 21);
     random_bits random(4);
-    ids const tokens = random_tokens(random, 12, files.shape().vocab);
-    floats const plain = rows_under(files, "all@0", fault::none, runtime_kind::sequential, tokens);
+    ids const tokens = random_tokens(random, count, files.shape().vocab);
+    floats const plain = rows_under(files, "all@0", fault::none, runtime_kind::sequential, tokens, p);
     for (arm const& a : list) {
         CAPTURE(a.name);
         for (std::string const& text : a.acts_in) {
             CAPTURE(text);
-            REQUIRE_EQ(first_difference(plain, rows_under(files, text, fault::none, runtime_kind::sequential, tokens)), "");
+            REQUIRE_EQ(first_difference(plain, rows_under(files, text, fault::none, runtime_kind::sequential, tokens, p)), "");
             for (runtime_kind const r : {runtime_kind::sequential, runtime_kind::threads})
-                CHECK_NE(first_difference(plain, rows_under(files, text, a.what, r, tokens)), "");
+                CHECK_NE(first_difference(plain, rows_under(files, text, a.what, r, tokens, p)), "");
         }
         for (std::string const& text : a.is_mute_in) {
             CAPTURE(text);
-            CHECK_EQ(first_difference(plain, rows_under(files, text, a.what, runtime_kind::sequential, tokens)), "");
+            CHECK_EQ(first_difference(plain, rows_under(files, text, a.what, runtime_kind::sequential, tokens, p)), "");
         }
     }
 }
@@ -134,6 +137,22 @@ TEST_CASE("Each fault of routed experts turns parity red wherever it can act, an
         g.experts = {.count = 8, .chosen = 2, .width = 256, .normalised = true};
         check_arms(g, routed_arms);
     }
+}
+
+TEST_CASE("Each fault turns parity red under a profile of pairs too, and a load that leaves the profile out is noticed") {
+    std::vector<arm> dense = arms;
+    for (arm& a : dense)  // of two layers' last bits rounding leaves nothing
+        if (a.what == fault::wrong_join_order) a.acts_in.pop_back();
+    check_arms({.name = "red", .hidden = 64, .type = dtype::bf16}, dense, numeric::bf16_pair_1, 200);
+    geometry g{.name = "red", .hidden = 64, .type = dtype::bf16};
+    g.family = "mixtral";
+    g.experts = {.count = 8, .chosen = 2, .width = 256, .normalised = true};
+    check_arms(g, routed_arms, numeric::bf16_pair_1, 60);
+    random_model const files(g, 24);
+    ids const tokens{1, 2, 3, 4, 5, 6};
+    CHECK_NE(first_difference(rows_under(files, "all@0", fault::none, runtime_kind::sequential, tokens, numeric::bf16_pair_1),
+                              rows_under(files, "all@0", fault::none, runtime_kind::sequential, tokens)),
+             "");
 }
 
 TEST_CASE("The census notices a rank that did nothing") {

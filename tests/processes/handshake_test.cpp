@@ -87,8 +87,8 @@ TEST_CASE("A worker of another version is refused, naming both") {
     std::string const said = refused(files, other);
     CAPTURE(said);
     CHECK(said.starts_with("worker_is_of_this_build: "));
-    CHECK(has(said, "the host is tenon " + std::string(version) + ", profile "));
-    CHECK(has(said, "the worker is tenon 9.9.9, profile "));
+    CHECK(has(said, "the host is tenon " + std::string(version) + ", profiles canonical_1, "));
+    CHECK(has(said, "the worker is tenon 9.9.9, profiles canonical_1, "));
     CHECK(holdings() == before);
 }
 
@@ -149,7 +149,7 @@ detail::build_identity const ours{.backends = backends};
 
 TEST_CASE("A worker refuses a host of another build, and what is no part, and ends") {
     for (detail::build_identity const& other : {detail::build_identity{.version = "0.0.1", .backends = backends}, {.compiler = "another", .backends = backends},
-                                                {.profile = "canonical-2", .backends = backends}, {.backends = backends + 1}}) {
+                                                {.profiles = "canonical_2", .backends = backends}, {.backends = backends + 1}}) {
         own_host h;
         h.greet(other);
         CHECK(h.law() == "worker_is_of_this_build");

@@ -284,3 +284,25 @@ TEST_CASE("A call that a router refuses leaves its states and the model as they 
         CHECK_EQ(first_difference(rows, m.prefill(s, std::span(fine).subspan(2, 1))), "");
     }
 }
+
+TEST_CASE("A profile reaches the workers: the bits are those of one rank under it") {
+    std::string const folder = TENON_TEST_DATA "/golden/mixtral_bf16_sharded";
+    load_options const pairs{.profile = numeric::bf16_pair_1};
+    auto plain = dynamic_causal_lm<>::load(folder, plan::parse("all@0"), runtime::sequential{}, pairs);
+    auto canonical = dynamic_causal_lm<>::load(folder, plan::parse("all@0"), runtime::sequential{});
+    ids const tokens = sequences_for(plain.config().vocab)[2];
+    floats const rows = rows_of(plain, tokens);
+    CHECK_NE(first_difference(rows_of(canonical, tokens), rows), "");
+    for (std::string const text : {"all@0,1:tensor+expert", "0-1@0;2-3@1,0:expert"}) {
+        CAPTURE(text);
+        auto m = dynamic_causal_lm<>::load(folder, plan::parse(text), runtime::processes{}, pairs);
+        CHECK_EQ(first_difference(rows, rows_of(m, tokens, 30)), "");
+        state s = m.make_state();
+        m.prefill(s, std::span(tokens).first(9));
+        state here = plain.restore(m.snapshot(s));
+        CHECK_EQ(first_difference(plain.step(here, 3), m.step(s, 3)), "");
+        CHECK(law_of([&] { canonical.restore(m.snapshot(s)); }) == "snapshot_profile_is_this_one");
+    }
+    CHECK(law_of([&] { dynamic_causal_lm<>::load(folder, plan::parse("all@0,1"), runtime::processes{}, {.weights = weights::f32, .profile = numeric::bf16_pair_1}); }) ==
+          "profile_takes_format");
+}

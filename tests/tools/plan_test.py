@@ -45,6 +45,11 @@ class Plan(ToolTest):
                 pathlib.Path(scratch, "config.json").write_text(json.dumps(config))
                 self.assertEqual(self.json_of("--config", f"{scratch}/config.json", "--plan", "all@0")["stored"], wanted)
 
+    def test_the_numeric_profile_is_shown(self):
+        self.assertEqual(self.json_of("--model", GQA, "--plan", "all@0")["profile"], "canonical_1")
+        self.assertEqual(self.json_of("--model", GQA, "--plan", "all@0", "--profile", "bf16_pair_1")["profile"], "bf16_pair_1")
+        self.assertIn(b"\nprofile  fast\n", call("tenon-plan", "--model", MHA, "--plan", "all@0", "--profile", "fast").stdout)
+
     def test_text_and_dot(self):
         text = call("tenon-plan", "--model", GQA, "--plan", "all@0")
         self.assertEqual((text.returncode, text.stderr), (0, b""))

@@ -27,6 +27,16 @@ class Runners(ToolTest):
         for plan in ("all@cuda.0", "0-1@0;2-3@cuda.1", "all@user.0"):
             self.refused("device_is_available", "tenon-run", "--model", GQA, "--ids", "1", "--plan", plan)
 
+    def test_numeric_profiles(self):
+        self.each("profile_is_known", "--ids", "1", "--profile", "canonical")
+        self.each("profile_is_known", "--ids", "1", "--profile", "")
+        self.each("profile_is_available", "--ids", "1", "--profile", "fixed15_1")
+        self.each("profile_takes_format", "--ids", "1", "--profile", "bf16_pair_1", "--weights", "f32")
+        self.refused("device_computes_profile", "tenon-run", "--model", GQA, "--ids", "1", "--profile", "fast", "--device", "xtensor")
+        for law, arguments in (("profile_is_known", ["no_such"]), ("profile_is_available", ["fixed15_1"]), ("device_computes_profile", ["fast", "--device", "eigen"]),
+                               ("profile_takes_format", ["bf16_pair_1", "--weights", "f32"])):
+            self.refused(law, "tenon-plan", "--model", GQA, "--plan", "all@0", "--profile", *arguments)
+
     def test_an_instruction_set_of_another_machine(self):
         refusals = 0
         for isa in ("avx2", "avx512", "neon"):

@@ -155,6 +155,15 @@ class Answers(ToolTest):
         self.assertEqual(same, stored)
         self.assertNotEqual(narrowed, stored)
 
+    def test_a_numeric_profile_is_asked_for_and_shown(self):
+        prompt = ids(self.prompt(GQA))
+        default, named, pairs, cut = (self.run_json("--model", GQA, "--ids", prompt, *more) for more in (
+            (), ("--profile", "canonical_1"), ("--profile", "bf16_pair_1"), ("--profile", "bf16_pair_1", "--plan", "0-1@0,1;2-3@2", "--isa", "portable")))
+        self.assertEqual(default["logits_sha256"], named["logits_sha256"])
+        self.assertNotIn("profile", default)
+        self.assertNotEqual(default["logits_sha256"], pairs["logits_sha256"])
+        self.assertEqual((pairs["profile"], pairs["logits_sha256"]), ("bf16_pair_1", cut["logits_sha256"]))
+
     def test_the_embedded_model_is_the_default_and_its_vocabulary_is_bytes(self):
         made = self.run_json("--prompt", "It was a ", "--max-new-tokens", 20)
         self.assertEqual(made["ids"][0][:9], list(b"It was a "))

@@ -40,8 +40,9 @@ public:
     /// Whether `multiply_all` and `attend_all` use the threads that they are given; the loader refuses several otherwise (`device_has_threads`).
     virtual bool has_threads() const noexcept { return false; }
 
-    /// Whether matrices can be held in that format; the loader refuses the others by name (`device_holds_format`).
-    virtual bool holds(kernel::panel_format) const noexcept { return true; }
+    /// Whether matrices can be held in that format and multiplied by its rule; the loader refuses the others by name
+    /// (`device_holds_format`, `device_computes_profile`). Formats of a profile that is not the default are held by who says so.
+    virtual bool holds(kernel::panel_format f) const noexcept { return f != kernel::panel_format::bf16_pair; }
 
     /// Whether attention reads caches of that format; the loader refuses the others by name (`device_reads_kv_format`).
     virtual bool reads(kv_format f) const noexcept { return f == kv_format::f32; }

@@ -42,6 +42,7 @@ public:
     std::string_view isa() const noexcept override { return kernel::name_of(kernels_.which); }
     bool has_threads() const noexcept override { return true; }
     bool reads(kv_format) const noexcept override { return true; }
+    bool holds(kernel::panel_format) const noexcept override { return true; }
 
     std::size_t packed_bytes(kernel::packed_matrix const& shape) const noexcept override {
         return kernel::packed_bytes(shape.format, shape.rows, shape.columns);

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tenon/core/profile.hpp>
 #include <tenon/graph/cost.hpp>
 #include <tenon/graph/lower.hpp>
 #include <tenon/graph/spell.hpp>
@@ -168,10 +169,10 @@ private:
 }  // namespace detail
 
 /// A table of ranks, then of devices, of joins and of seams. Bytes and operations are for the formats that the first lines name.
-inline std::string to_text(graph_view g, cost_view const& cost) {
+inline std::string to_text(graph_view g, cost_view const& cost, numeric_profile const& profile = numeric::canonical_1) {
     auto const n = [](std::int64_t value) { return std::to_string(value); };
     std::string text = "plan     " + detail::plan_text(g) + "\nweights  " + std::string(name_of(cost.format())) + ", checkpoint " +
-                       std::string(name_of(cost.stored())) + "\n\n";
+                       std::string(name_of(cost.stored())) + "\nprofile  " + std::string(profile.name) + "\n\n";
     text += detail::table<9>({true, false, false, false, true, false, true, true, true}).of([&](auto put) {
         put({"stage", "layers", "role", "rules", "rank", "device", "weight bytes", "KV bytes/position", "flops/token"});
         detail::each_rank(g, [&](stage_traits const& s, int position, device_id d, rank_index r) {
@@ -199,7 +200,7 @@ inline std::string to_text(graph_view g, cost_view const& cost) {
 }
 
 /// The same facts as JSON, on one line.
-inline std::string to_json(graph_view g, cost_view const& cost) {
+inline std::string to_json(graph_view g, cost_view const& cost, numeric_profile const& profile = numeric::canonical_1) {
     detail::json_text out;
     auto const figures = [&out, &cost](auto where) {
         out.key("weight_bytes").value(cost.weight_bytes(where)).key("kv_bytes_per_position").value(cost.kv_bytes_per_position(where));
@@ -211,7 +212,9 @@ inline std::string to_json(graph_view g, cost_view const& cost) {
         .key("weights")
         .value(name_of(cost.format()))
         .key("stored")
-        .value(name_of(cost.stored()));
+        .value(name_of(cost.stored()))
+        .key("profile")
+        .value(profile.name);
     out.key("layers").value(g.config->layers).key("stages").open('[');
     int rank = 0;
     for (int i = 0; i < static_cast<int>(g.stages.size()); ++i) {

@@ -32,6 +32,16 @@ inline bool supported([[maybe_unused]] isa i) noexcept {
     return i == isa::portable;
 }
 
+/// Whether products over pairs of bf16 have an instruction of their own beside those of avx512.
+inline bool has_native_pairs() noexcept {
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDACC__)
+    __builtin_cpu_init();
+    return supported(isa::avx512) && __builtin_cpu_supports("avx512bf16");
+#else
+    return false;
+#endif
+}
+
 /// The fastest one supported; every one gives the same bits.
 inline isa best_isa() noexcept {
     for (isa i : {isa::avx512, isa::avx2, isa::neon})

@@ -18,8 +18,9 @@ constexpr int panels(int rows) { return (rows + panel_rows - 1) / panel_rows; }
 /// f32:  [panel][k][32] floats.
 /// bf16: [panel][k / 2][32][2] bf16: two inputs of one output side by side, so that one 32-bit lane widens to both. An odd K is
 ///       padded with a zero that is never multiplied.
-enum class panel_format : std::uint8_t { f32, bf16 };
-inline constexpr int panel_formats = 2;
+/// bf16_pair: the bytes of bf16, of a matrix whose products are those of rule 9: chains over pairs, activations rounded to bf16.
+enum class panel_format : std::uint8_t { f32, bf16, bf16_pair };
+inline constexpr int panel_formats = 3;
 
 /// A matrix of N outputs and K inputs as a backend packed it. A view: somebody else owns the bytes. Here: whole panels, padded with zeros.
 struct packed_matrix {
@@ -87,7 +88,7 @@ void pack_rows(void* destination, packed_matrix const& m, int first_row, int row
     if (first_row + row_count == m.rows)
         for (int k = 0; k < m.columns; ++k)
             for (int r = m.rows; r < panels(m.rows) * panel_rows; ++r) stored[packed_index(m, r, k)] = Stored{};
-    if (m.format == panel_format::bf16 && m.columns % 2 != 0) {
+    if (m.format != panel_format::f32 && m.columns % 2 != 0) {
         int const last = first_row + row_count == m.rows ? panels(m.rows) * panel_rows : first_row + row_count;
         for (int r = first_row; r < last; ++r) stored[packed_index(m, r, m.columns)] = Stored{};
     }

@@ -116,6 +116,8 @@ namespace tenon::inline v0::kernel {
 namespace portable {
 #define TENON_TARGET
 #define TENON_VECTOR <tenon/kernel/detail/vector_portable.inc>
+#define TENON_PAIRS <tenon/kernel/detail/pairs_by_fma.inc>
+#define TENON_PAIRS_ALONE 0
 #define TENON_REGISTERS 0
 #include <tenon/kernel/detail/instruction_set.inc>
 }  // namespace portable
@@ -123,19 +125,53 @@ namespace portable {
 namespace avx2 {
 #define TENON_TARGET __attribute__((target("avx2,fma")))
 #define TENON_VECTOR <tenon/kernel/detail/vector_avx2.inc>
+#define TENON_PAIRS <tenon/kernel/detail/pairs_flushing.inc>
+#define TENON_PAIRS_ALONE 0
 #define TENON_REGISTERS 1
 #include <tenon/kernel/detail/instruction_set.inc>
 }  // namespace avx2
 namespace avx512 {
 #define TENON_TARGET __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")))
 #define TENON_VECTOR <tenon/kernel/detail/vector_avx512.inc>
+#define TENON_PAIRS <tenon/kernel/detail/pairs_flushing.inc>
+#define TENON_PAIRS_ALONE 0
 #define TENON_REGISTERS 1
 #include <tenon/kernel/detail/instruction_set.inc>
 }  // namespace avx512
+namespace avx512_bf16 {
+#define TENON_TARGET __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
+#define TENON_VECTOR <tenon/kernel/detail/vector_avx512.inc>
+#define TENON_PAIRS <tenon/kernel/detail/pairs_native.inc>
+#define TENON_PAIRS_ALONE 1
+#define TENON_REGISTERS 1
+#include <tenon/kernel/detail/instruction_set.inc>
+
+/// The kernels of avx512, a single row's products over pairs by the instruction for them.
+template <class = void>
+inline table const& all() {
+    static constexpr product_kernels many{&avx512::prepare_floats<panel_format::bf16_pair>, &avx512::multiply_floats<panel_format::bf16_pair>};
+    static table const t = [] {
+        table with = avx512::all<isa::avx512>();
+        with.products[static_cast<int>(panel_format::bf16_pair)] = {
+            [](void* to, float const* x, std::ptrdiff_t x_stride, int rows, int columns, int part, int parts) {
+                (rows == 1 ? prepare_pairs : many.prepare)(to, x, x_stride, rows, columns, part, parts);
+            },
+            [](float* y, std::ptrdiff_t y_stride, packed_matrix const& w, void const* prepared, int rows, int first_panel, int panel_count,
+               float* stack) {
+                (rows == 1 ? multiply_floats<panel_format::bf16_pair> : many.multiply)(y, y_stride, w, prepared, rows, first_panel,
+                                                                                        panel_count, stack);
+            }};
+        return with;
+    }();
+    return t;
+}
+}  // namespace avx512_bf16
 #elif defined(__aarch64__) && defined(__GNUC__) && !defined(__CUDACC__)
 namespace neon {
 #define TENON_TARGET
 #define TENON_VECTOR <tenon/kernel/detail/vector_neon.inc>
+#define TENON_PAIRS <tenon/kernel/detail/pairs_by_fma.inc>
+#define TENON_PAIRS_ALONE 0
 #define TENON_REGISTERS 1
 #include <tenon/kernel/detail/instruction_set.inc>
 }  // namespace neon
@@ -149,7 +185,7 @@ table const& table_of(isa i) {
                                                    std::string(name_of(best_isa())) + " is the best it has");
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDACC__)
     if (i == isa::avx2) return avx2::all<isa::avx2>();
-    if (i == isa::avx512) return avx512::all<isa::avx512>();
+    if (i == isa::avx512) return has_native_pairs() ? avx512_bf16::all<>() : avx512::all<isa::avx512>();
 #elif defined(__aarch64__) && defined(__GNUC__) && !defined(__CUDACC__)
     if (i == isa::neon) return neon::all<isa::neon>();
 #endif

@@ -16,6 +16,7 @@
 #include <tenon/runtime/executor.hpp>
 #include <tenon/runtime/loading.hpp>
 #include <tenon/runtime/options.hpp>
+#include <tenon/runtime/profile.hpp>
 #include <tenon/runtime/runtime.hpp>
 #include <tenon/runtime/snapshot.hpp>
 #include <tenon/runtime/state.hpp>
@@ -83,6 +84,7 @@ public:
           scaling_(scaling),
           weight_format_(options.weights),
           kv_format_(options.kv),
+          profile_(numeric::known(options.profile)),
           helpers_(kind == runtime_kind::sequential ? 1 : std::thread::hardware_concurrency()),
           report_(checkpoint::check_inventory(*files_, *graph.config, scaling)),
           routing_(options.routing) {
@@ -97,6 +99,10 @@ public:
         require_threads(graph_, options.threads, backend_of, only);
         require_kv_format(graph_, options.kv, backend_of, only);
         require_formats(graph_, source, options.weights, backend_of, only);
+        require_profile(
+            graph_, profile_, options.weights, [&](int stage) { return backend_of(stage).holds(kernel::panel_format::bf16_pair); },
+            [&](tensor const& t, int layer, int e) { return source.type_of(t, layer, e); },
+            [&](tensor const& t, int layer, int e) { return source.name_of(t, layer, e); }, only);
         if (elsewhere != nullptr) {
             executor_ = elsewhere->start(graph_, *files_, scaling, open, options);
         } else {
@@ -332,6 +338,7 @@ protected:
     snapshot_identity identity_of(std::string_view config_digest) const {
         stage_traits const& first = graph_.stages[0];  // stages share their arithmetic
         return {.config = config_digest,
+                .profile = profile_.name,
                 .arithmetic = first.canonical ? std::string_view("canonical") : name_of(first.devices[0].kind),
                 .weight_format = name_of(weight_format_),
                 .kv = kv_format_};
@@ -417,6 +424,7 @@ protected:
     checkpoint::block_scaling scaling_;
     weights weight_format_;
     kv_format kv_format_;
+    numeric_profile profile_;
     unsigned helpers_;  ///< threads that may hash
     std::string weights_digest_;
     checkpoint::inventory_report report_;

@@ -103,7 +103,7 @@ public:
             load_context const* how = nullptr;
             void run(int worker) override { machine->load(worker, *how); }
         } job;
-        load_context const how{source, options.weights, options.observer != nullptr ? &progress : nullptr, options.fault};
+        load_context const how{source, options.weights, options.observer != nullptr ? &progress : nullptr, options.fault, options.profile};
         job.machine = &machine_;
         job.how = &how;
         if (team_)

@@ -120,10 +120,10 @@ public:
     }
 
 private:
-    /// A backend with arithmetic of its own is a profile of its own, under its name.
+    /// The profile of the load; a backend with arithmetic of its own is a profile of its own, under its name.
     boundary::contract contract_before(int layer) const {
         boundary::contract c = boundary::contract_of(this->config(), layer, traits().crossing);
-        if (!traits().canonical) c.profile = name_of(traits().devices[0].kind);
+        c.profile = traits().canonical ? this->profile_.name : name_of(traits().devices[0].kind);
         return c;
     }
 

@@ -107,7 +107,7 @@ public:
 
     int workers() const { return machine_.workers(); }
     void load(checkpoint::tensor_source const& source, load_options const& options) {
-        machine_.load(group_->own(), {source, options.weights, options.observer, options.fault});
+        machine_.load(group_->own(), {source, options.weights, options.observer, options.fault, options.profile});
     }
 
     std::vector<sequence_cache> new_caches() const override {
@@ -323,7 +323,7 @@ struct mpi {
             for (stage_traits const& s : graph.stages)
                 for (int const owner : s.owners) plan.text += " " + std::to_string(owner);
             return detail::build_identity{}.show() + ", config " + checkpoint::sha256_of(files.config_text()).substr(0, 16) + ", checkpoint " + detail::digest_of(files).substr(0, 16) + ", weights " +
-                   std::string(name_of(options.weights)) + ", plan " + plan.text;
+                   std::string(name_of(options.weights)) + ", numeric profile " + std::string(options.profile.name) + ", plan " + plan.text;
         }
 
         std::shared_ptr<detail::process_group> group_;

@@ -3,6 +3,7 @@
 #pragma once
 #include <tenon/core/dtype.hpp>
 #include <tenon/core/error.hpp>
+#include <tenon/core/profile.hpp>
 #include <tenon/runtime/fault.hpp>
 #include <tenon/runtime/rank_weights.hpp>
 
@@ -31,6 +32,7 @@ protected:
 struct load_options {
     tenon::v0::weights weights = tenon::v0::weights::stored;  ///< format of projections and of an untied head
     kv_format kv = kv_format::f32;                ///< of keys and values
+    numeric_profile profile = numeric::canonical_1;  ///< the arithmetic; another one changes bits, and is part of snapshots and bundles
     std::string_view isa = "auto";                ///< of device::cpu: auto | portable | avx2 | avx512 | neon; TENON_ISA where `auto`
     int threads = 1;                              ///< of each rank's worker, on device::cpu; they change no bit
     bool pin_threads = true;                      ///< each but a worker's first stays on a core, where there is one for every thread

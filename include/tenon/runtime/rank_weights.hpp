@@ -10,6 +10,7 @@
 #include <tenon/graph/lower.hpp>
 #include <tenon/runtime/buffer.hpp>
 #include <tenon/runtime/fault.hpp>
+#include <tenon/runtime/profile.hpp>
 
 #include <algorithm>
 #include <array>
@@ -41,6 +42,7 @@ struct load_context {
     weights format = weights::stored;   ///< what projections, experts and an untied head are converted to
     load_observer* observer = nullptr;
     testing::fault fault = testing::fault::none;
+    numeric_profile profile = numeric::canonical_1;  ///< by which projections, experts and the head are multiplied
 };
 
 /// One tensor slice as a rank holds it.
@@ -88,8 +90,9 @@ public:
         for (tensor const& t : graph.ir.tensors) {
             if (t.stage != stage || (t.split == cut::root && member > 0)) continue;
             if (t.what == role::head && config_->tied && s.first_layer == 0) {  // the table is here already
-                ends_.matrices[static_cast<std::size_t>(role::head)] = ends_.matrix(role::embed);
-                ends_.matrices[static_cast<std::size_t>(role::head)].segments = segments_of(t.columns, t.granule);
+                kernel::packed_matrix& head = ends_.matrices[static_cast<std::size_t>(role::head)] = ends_.matrix(role::embed);
+                head.segments = segments_of(t.columns, t.granule);
+                head.format = multiplied_as(how.profile, role::head, head.format);
                 continue;
             }
             each_held(t, s, *config_, member, [&](int layer, int expert) {
@@ -147,6 +150,7 @@ private:
                             pack(to, m, first, count, from, stride, type);
                         });
             m.data = to;
+            m.format = multiplied_as(how.profile, t.what, m.format);  // the same bytes
             h.matrix = slot_of(t, h.expert, into) = m;
         } else {
             auto* const to = static_cast<float*>(memory_.take(static_cast<std::size_t>(rows.size()) * sizeof(float)));

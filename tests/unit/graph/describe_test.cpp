@@ -61,10 +61,12 @@ TEST_CASE("a JSON string is escaped so that it reads back as it was") {
 
 TEST_CASE("a table has one line a rank, a device, a stage's joins and a seam, and no spaces at the end of a line") {
     std::string const text = to_text(split::view(), costs);
-    CHECK(count(text, '\n') == 2 + 1 + (1 + 3) + 1 + (1 + 2) + 1 + (1 + 3));
+    CHECK(count(text, '\n') == 3 + 1 + (1 + 3) + 1 + (1 + 2) + 1 + (1 + 3));
     CHECK(text.find(" \n") == std::string::npos);
     CHECK(text.find(std::to_string(costs.weight_bytes(rank_index{1}))) != std::string::npos);
-    CHECK(text.find("weights  f32, checkpoint F32") != std::string::npos);
+    CHECK(text.find("weights  f32, checkpoint F32\nprofile  canonical_1\n") != std::string::npos);
+    CHECK(to_text(split::view(), costs, numeric::bf16_pair_1).find("\nprofile  bf16_pair_1\n") != std::string::npos);
+    CHECK(nlohmann::json::parse(to_json(split::view(), costs))["profile"] == "canonical_1");
     CHECK(text.find("seam 0 to 1") != std::string::npos);
 }
 
@@ -125,7 +127,7 @@ TEST_CASE("a table of a routed graph has what each rank holds of its experts, an
     CHECK(text.find("3       tail  expert") != std::string::npos);
     CHECK(text.find("0-2@0,1;3@0,1,2:expert\n") != std::string::npos);
     CHECK(text.find(" \n") == std::string::npos);
-    CHECK(count(text, '\n') == 2 + 1 + (1 + 5) + 1 + (1 + 3) + 1 + (1 + 3));
+    CHECK(count(text, '\n') == 3 + 1 + (1 + 5) + 1 + (1 + 3) + 1 + (1 + 3));
 }
 
 TEST_CASE("a placed graph is described with its map's owners") {

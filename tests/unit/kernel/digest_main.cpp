@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
     }
     auto const& t = tenon::kernel::table_of(which);
     random_numbers random;
-    for (panel_format format : {panel_format::f32, panel_format::bf16}) {
+    for (panel_format format : {panel_format::f32, panel_format::bf16, panel_format::bf16_pair}) {
         floats all;
         for (int columns : {1, 56, 640, 1024})
             for (int rows : {1, 2, 5, 16, 31}) {
@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
                 matrix const w(random.row(at(outputs * columns)), outputs, columns, tenon::segments_of(columns, 1), format);
                 append(all, run(which, w, random.row(at(rows * columns)), rows));
             }
-        show(format == panel_format::f32 ? "matmul f32" : "matmul bf16", all);
+        show(format == panel_format::f32 ? "matmul f32" : format == panel_format::bf16 ? "matmul bf16" : "matmul bf16 pairs", all);
     }
     floats x;
     for (int i = 0; i < 20000; ++i) x.push_back((static_cast<float>(i) / 20000.0f - 0.5f) * 200.0f);

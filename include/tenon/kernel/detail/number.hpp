@@ -15,6 +15,12 @@ namespace tenon::inline v0::kernel::detail {
 constexpr float float_of(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 constexpr std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
 
+/// An activation as an operand of a product over pairs: bf16, to nearest even; a denormal one is zero.
+constexpr std::uint16_t pair_operand(float x) {
+    std::uint16_t const bits = narrow_bf16(x);
+    return (bits & 0x7F80U) != 0 ? bits : static_cast<std::uint16_t>(bits & 0x8000U);
+}
+
 /// a * b + c rounded once, without hardware for it: the product of two floats is exact in binary64, and the sum is rounded to odd, so that
 /// only the last rounding counts (53 >= 24 + 2). Source: Boldo and Melquiond 2008, "Emulation of a FMA and correctly rounded sums".
 constexpr float soft_fma(float a, float b, float c) {

@@ -242,6 +242,7 @@ private:
         part.digest = digest_of(files);
         part.scaling = scaling;
         part.weights = options.weights;
+        part.profile = options.profile.name;
         part.isa = options.isa;
         part.kv = options.kv;
         part.threads = options.threads;

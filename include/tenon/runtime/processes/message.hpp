@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/core/error.hpp>
-#include <tenon/core/profile.hpp>
+#include <tenon/runtime/profile.hpp>
 #include <tenon/version.hpp>
 
 #include <cstddef>
@@ -141,23 +141,23 @@ private:
 struct build_identity {
     std::string version{version_text()};  ///< of tenon
     std::string compiler{__VERSION__};
-    std::string profile{numeric::canonical_1.name};
-    std::uint64_t backends = 0;  ///< of the program that the workers were made for
+    std::string profiles{numeric::names()};  ///< that it computes; which of them is used, a part says
+    std::uint64_t backends = 0;              ///< of the program that the workers were made for
 
     static std::string_view version_text() { return tenon::v0::version; }
     bool operator==(build_identity const&) const = default;
 
     std::string show() const {
-        return "tenon " + version + ", profile " + profile + ", compiler " + compiler + ", backends " + std::to_string(backends);
+        return "tenon " + version + ", profiles " + profiles + ", compiler " + compiler + ", backends " + std::to_string(backends);
     }
 };
 
-inline void write(byte_writer& out, build_identity const& b) { out.text(b.version).text(b.compiler).text(b.profile).put(b.backends); }
+inline void write(byte_writer& out, build_identity const& b) { out.text(b.version).text(b.compiler).text(b.profiles).put(b.backends); }
 inline build_identity read_identity(byte_reader& in) {
     build_identity b;
     b.version = in.text();
     b.compiler = in.text();
-    b.profile = in.text();
+    b.profiles = in.text();
     b.backends = in.take<std::uint64_t>();
     return b;
 }

@@ -39,6 +39,7 @@ struct worker_part {
     std::string digest{};  ///< of the headers of the checkpoint
     checkpoint::block_scaling scaling{};
     tenon::v0::weights weights = tenon::v0::weights::stored;
+    std::string profile{numeric::canonical_1.name};
     std::string isa{};
     kv_format kv = kv_format::f32;
     int threads = 1;
@@ -156,9 +157,9 @@ void each_field_of_stage(Each each, Traits& traits) {
 }
 template <class Each, class Part>
 void each_field_of_part(Each each, Part& p) {
-    auto& [worker, config, stages, directory, digest, scaling, weights, isa, kv, threads, pin_threads, traces, reports, fault, worker_fault] = p;
+    auto& [worker, config, stages, directory, digest, scaling, weights, profile, isa, kv, threads, pin_threads, traces, reports, fault, worker_fault] = p;
     static_cast<void>(stages);  // after it
-    each(worker, directory, digest, scaling.rows, scaling.columns, weights, isa, kv, threads, pin_threads, traces, reports, fault);
+    each(worker, directory, digest, scaling.rows, scaling.columns, weights, profile, isa, kv, threads, pin_threads, traces, reports, fault);
     each(worker_fault.kind, worker_fault.worker, worker_fault.steps);
     each_field_of_config(each, config);
 }

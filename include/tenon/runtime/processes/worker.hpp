@@ -91,7 +91,7 @@ public:
         if (std::string const here = digest_of(files); here != part_.digest)
             refuse("worker_reads_the_hosts_checkpoint", part_.directory + " has the digest " + here + "; the host saw " + part_.digest);
         checkpoint::tensor_source const source(files, part_.config, part_.scaling);
-        machine_.load(part_.worker, {source, part_.weights, this, part_.fault});
+        machine_.load(part_.worker, {source, part_.weights, this, part_.fault, numeric::named(part_.profile)});
         answer(byte_writer());
     }
 

@@ -140,20 +140,37 @@ struct product_case {
     void run(isa i, int rows) const {
         table_of(i).matmul(y.data(), w.rows, w, x.data(), w.columns, rows, 0, panels(w.rows), scratch.data());
     }
+    /// The chains of one output in q8, by the law.  p (S), zeros
+    void chains_q8(float const* row, int output, float* p) const {
+        std::vector<std::byte> held(row_bytes(w.format, w.columns));
+        unpack(held.data(), 0, w, output, 1);
+        int const blocks = w.columns / q8_block;
+        for (int b = 0; b < blocks; ++b) {
+            std::byte const* const block = held.data() + static_cast<std::ptrdiff_t>(b) * q8_block_bytes;
+            float const* const at = row + static_cast<std::ptrdiff_t>(b) * q8_block;
+            q8_step const step = q8_step_of(q8_largest(at));
+            int dot = 0;
+            for (int k = 0; k < q8_block; ++k) dot += static_cast<std::int8_t>(block[2 + k]) * q8_code(at[k], step.inverse);
+            float const volatile scale = tenon::load_f16(block) * step.scale;
+            float& a = p[b / (blocks / w.segments)];
+            a = std::fmaf(static_cast<float>(dot), scale, a);
+        }
+    }
     /// One output per row of every 100th column, by the law.
     bool right(int rows) const {
         for (int m = 0; m < rows; m += 7)
             for (int n = 0; n < w.rows; n += 101) {
                 std::vector<float> row(static_cast<std::size_t>(w.columns));
                 std::vector<std::uint16_t> half(row.size());
+                float p[most_segments]{};
                 if (w.format == panel_format::f32)
                     unpack(row.data(), 0, w, n, 1);
-                else
+                else if (w.format != panel_format::q8)
                     unpack(half.data(), 0, w, n, 1);
-                float p[most_segments];
+                else
+                    chains_q8(x.data() + static_cast<std::ptrdiff_t>(m) * w.columns, n, p);
                 int const length = w.columns / w.segments;
-                for (int s = 0; s < w.segments; ++s) {
-                    p[s] = 0.0f;
+                for (int s = 0; s < w.segments && w.format != panel_format::q8; ++s) {
                     bool const pairs = w.format == panel_format::bf16_pair;  // of numbers that are none too small for a plain fma
                     for (int i = 0; i < length; ++i) {
                         int const k = s * length + (pairs ? i ^ 1 : i);
@@ -187,7 +204,8 @@ void matmul_of(benchmark::State& state) {
     }
     state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations()) * static_cast<std::int64_t>(packed_bytes(f, outputs, columns)));
     state.counters["flops"] = benchmark::Counter(2.0 * rows * outputs * columns, benchmark::Counter::kIsIterationInvariantRate);
-    state.SetLabel(std::string(name_of(i)) + (f == panel_format::f32 ? " f32" : f == panel_format::bf16 ? " bf16" : " bf16 pairs"));
+    bool const of_bytes = f == panel_format::q8 && i == isa::avx512 && multiplies_bytes();
+    state.SetLabel(std::string(name_of(i)) + (of_bytes ? " vnni " : " ") + std::string(name_of(f)));
 }
 void products(benchmark::internal::Benchmark* b) {
     for (isa i : {isa::avx512, isa::avx2, isa::neon, isa::portable}) {
@@ -196,6 +214,7 @@ void products(benchmark::internal::Benchmark* b) {
             if (i == isa::portable && f > 0) continue;
             b->Args({1, i == isa::portable ? 512 : 16384, 4096, f, static_cast<int>(i)});  // past every cache
             if (i == isa::portable) continue;
+            b->Args({1, 65536, 2048, f, static_cast<int>(i)});
             b->Args({1, 1024, 512, f, static_cast<int>(i)});                                // in the third cache
             for (int rows : {4, 16, 64, 128, 512}) b->Args({rows, 4096, 4096, f, static_cast<int>(i)});
             b->Args({128, 2048, 14336, f, static_cast<int>(i)});

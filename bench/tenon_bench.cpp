@@ -371,7 +371,7 @@ std::int64_t bytes_per_token(graph_view g, weights format, dtype stored) {
     for (tensor const& t : g.ir.tensors)
         for (int m = 0; m < t.ranks; ++m) {
             if (!t.is_matrix() || t.what == role::embed) continue;
-            std::int64_t const bytes = std::int64_t{t.rows_of(m).size()} * t.columns_of(m).size() * held_bytes(t, format, stored, g.config->tied);
+            std::int64_t const bytes = bytes_of(held_format(t, format, stored, g.config->tied), std::int64_t{t.rows_of(m).size()} * t.columns_of(m).size());
             std::int64_t held = held_count(t, g.stages[static_cast<std::size_t>(t.stage)], *g.config, m);
             if (t.is_of_expert()) held = held * g.config->kinds[static_cast<std::size_t>(t.kind)].experts.chosen / t.experts;
             sum += bytes * held;
@@ -408,7 +408,7 @@ int bench(options const& o) {
     if (o.prefill < 1 || o.decode < 1 || o.repeat < 1 || o.chunk < 0)
         detail::refuse("counts_are_positive", "--prefill, --decode and --repeat are 1 or more, --chunk 0 or more");
     numeric::named(o.profile);  // before anything is measured
-    weights const format = o.weights == "f32" ? weights::f32 : weights::bf16;
+    weights const format = o.weights == "f32" ? weights::f32 : o.weights == "q8" ? weights::q8 : weights::bf16;
     kv_format const kv_kept = o.kv == "bf16" ? kv_format::bf16 : kv_format::f32;
     dtype const stored = format == weights::f32 ? dtype::f32 : dtype::bf16;
 
@@ -489,7 +489,7 @@ int main(int argc, char** argv) {
     CLI::App app{"Measures prefill and decode of a geometry on random weights, beside the limits of this machine."};
     app.add_option("--config", o.config, "a config.json")->required();
     app.add_option("--plan", o.plan, "who runs what")->capture_default_str();
-    app.add_option("--weights", o.weights, "format of the weights, in the file and in memory")->check(CLI::IsMember({"f32", "bf16"}))->capture_default_str();
+    app.add_option("--weights", o.weights, "format of the weights, in the file and in memory; in the file bf16 for q8")->check(CLI::IsMember({"f32", "bf16", "q8"}))->capture_default_str();
     app.add_option("--profile", o.profile, "numeric profile")->capture_default_str();
     app.add_option("--kv", o.kv, "format of keys and values")->check(CLI::IsMember({"f32", "bf16"}))->capture_default_str();
     app.add_option("--threads", o.threads, "threads of each rank's worker")->capture_default_str();

@@ -71,6 +71,7 @@ int main(int argc, char** argv) {
         std::string const path = source->count("--config") > 0 ? config : model + "/config.json";
         tenon::checkpoint::mapped_file const file(path);
         tenon::dynamic_graph const graph(tenon::checkpoint::read_config(file.text(), path), parts, tools::devices_from(device));
+        tenon::require_format(graph.view(), held);
         tenon::dtype const stored = source->count("--config") > 0 ? stored_by(file.text(), path) : stored_in(model);
         tenon::placed_graph const placed = tenon::place_experts(graph.view(), placement.map());
         tenon::cost_view const cost(placed.view(), held, stored);

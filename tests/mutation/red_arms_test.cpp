@@ -84,17 +84,23 @@ std::vector<arm> const routed_arms{
     {fault::idle_rank, "idle_rank", {"all@0,1:expert", "all@0,1,2:expert", "all@0,1:tensor+expert", "all@0,1:expert_width"}, {"all@0"}},
 };
 
-load_options with(fault f, numeric_profile const& p = numeric::canonical_1) {
+/// How a model is loaded in which an arm is tried.
+struct how {
+    numeric_profile profile = numeric::canonical_1;
+    weights format = weights::stored;
+};
+load_options with(fault f, how const& h = {}) {
     load_options o;
     o.fault = f;
-    o.profile = p;
+    o.profile = h.profile;
+    o.weights = h.format;
     return o;
 }
 
 /// The prompt in one piece, then the rest step by step: prefill and decode.
 floats rows_under(random_model const& files, std::string const& text, fault f, runtime_kind runtime, ids const& tokens,
-                  numeric_profile const& p = numeric::canonical_1) {
-    auto m = dynamic_causal_lm<>::load(files.directory(), plan::parse(text), runtime, with(f, p));
+                  how const& h = {}) {
+    auto m = dynamic_causal_lm<>::load(files.directory(), plan::parse(text), runtime, with(f, h));
     state s = m.make_state();
     feed const prompt{&s, std::span<token_id const>(tokens).first(tokens.size() - 4)};
     floats rows;
@@ -105,22 +111,22 @@ floats rows_under(random_model const& files, std::string const& text, fault f, r
 
 /// Red where an arm acts, on both runtimes, and green where it does not; and green everywhere without it. A profile that rounds activations
 /// to bf16 hides most last bits, so that a fault of the order of additions needs more tokens to be seen.
-void check_arms(geometry const& g, std::vector<arm> const& list, numeric_profile const& p = numeric::canonical_1, int count = 12) {
+void check_arms(geometry const& g, std::vector<arm> const& list, how const& h = {}, int count = 12) {
     random_model const files(g, 21);
     random_bits random(4);
     ids const tokens = random_tokens(random, count, files.shape().vocab);
-    floats const plain = rows_under(files, "all@0", fault::none, runtime_kind::sequential, tokens, p);
+    floats const plain = rows_under(files, "all@0", fault::none, runtime_kind::sequential, tokens, h);
     for (arm const& a : list) {
         CAPTURE(a.name);
         for (std::string const& text : a.acts_in) {
             CAPTURE(text);
-            REQUIRE_EQ(first_difference(plain, rows_under(files, text, fault::none, runtime_kind::sequential, tokens, p)), "");
+            REQUIRE_EQ(first_difference(plain, rows_under(files, text, fault::none, runtime_kind::sequential, tokens, h)), "");
             for (runtime_kind const r : {runtime_kind::sequential, runtime_kind::threads})
-                CHECK_NE(first_difference(plain, rows_under(files, text, a.what, r, tokens, p)), "");
+                CHECK_NE(first_difference(plain, rows_under(files, text, a.what, r, tokens, h)), "");
         }
         for (std::string const& text : a.is_mute_in) {
             CAPTURE(text);
-            CHECK_EQ(first_difference(plain, rows_under(files, text, a.what, runtime_kind::sequential, tokens, p)), "");
+            CHECK_EQ(first_difference(plain, rows_under(files, text, a.what, runtime_kind::sequential, tokens, h)), "");
         }
     }
 }
@@ -140,19 +146,28 @@ TEST_CASE("Each fault of routed experts turns parity red wherever it can act, an
 }
 
 TEST_CASE("Each fault turns parity red under a profile of pairs too, and a load that leaves the profile out is noticed") {
+    how const pairs{.profile = numeric::bf16_pair_1};
     std::vector<arm> dense = arms;
     for (arm& a : dense)  // of two layers' last bits rounding leaves nothing
         if (a.what == fault::wrong_join_order) a.acts_in.pop_back();
-    check_arms({.name = "red", .hidden = 64, .type = dtype::bf16}, dense, numeric::bf16_pair_1, 200);
+    check_arms({.name = "red", .hidden = 64, .type = dtype::bf16}, dense, pairs, 200);
     geometry g{.name = "red", .hidden = 64, .type = dtype::bf16};
     g.family = "mixtral";
     g.experts = {.count = 8, .chosen = 2, .width = 256, .normalised = true};
-    check_arms(g, routed_arms, numeric::bf16_pair_1, 60);
+    check_arms(g, routed_arms, pairs, 60);
     random_model const files(g, 24);
     ids const tokens{1, 2, 3, 4, 5, 6};
-    CHECK_NE(first_difference(rows_under(files, "all@0", fault::none, runtime_kind::sequential, tokens, numeric::bf16_pair_1),
+    CHECK_NE(first_difference(rows_under(files, "all@0", fault::none, runtime_kind::sequential, tokens, pairs),
                               rows_under(files, "all@0", fault::none, runtime_kind::sequential, tokens)),
              "");
+}
+
+TEST_CASE("Each fault turns parity red in q8 too") {
+    geometry g{.name = "red", .hidden = 64, .head_dim = 32, .type = dtype::bf16};
+    check_arms(g, arms, {.format = weights::q8});
+    g.family = "mixtral";
+    g.experts = {.count = 8, .chosen = 2, .width = 256, .normalised = true};
+    check_arms(g, routed_arms, {.format = weights::q8});
 }
 
 TEST_CASE("The census notices a rank that did nothing") {

@@ -101,6 +101,7 @@ void check_equal(observed const& expected, observed const& got) {
         CAPTURE(got.parameters[i].name);
         CHECK(expected.parameters[i].name == got.parameters[i].name);
         CHECK(expected.parameters[i].shape == got.parameters[i].shape);
+        CHECK(expected.parameters[i].format == got.parameters[i].format);
         CHECK((expected.parameters[i].type == got.parameters[i].type && expected.parameters[i].data == got.parameters[i].data));
     }
     REQUIRE(expected.counts.ranks.size() == got.counts.ranks.size());
@@ -194,7 +195,7 @@ TEST_CASE("Every format of the weights") {
     geometry narrow = dense_families()[2];
     narrow.type = dtype::f16;
     random_model const files(narrow, 19);
-    for (weights const w : {weights::f32, weights::bf16}) {
+    for (weights const w : {weights::f32, weights::bf16, weights::q8}) {
         CAPTURE(name_of(w));
         load_options how;
         how.weights = w;

@@ -35,6 +35,8 @@ class Plan(ToolTest):
         stored, bf16, f32 = (total("--model", GQA, "--weights", w) for w in ("stored", "bf16", "f32"))
         self.assertEqual(stored, bf16)
         self.assertGreater(f32, bf16)
+        projections = 4 * (2 * 64 * 64 + 2 * 16 * 64 + 3 * 96 * 64) + 128 * 64
+        self.assertEqual(bf16 - total("--model", GQA, "--weights", "q8"), 2 * projections - 34 * projections // 32)
         self.assertEqual(total("--config", f"{GQA}/config.json"), stored)
         self.assertEqual(total("--model", MHA), total("--model", MHA, "--weights", "f32"))
         with tempfile.TemporaryDirectory() as scratch:
@@ -78,7 +80,8 @@ class Plan(ToolTest):
             self.assertEqual(self.json_of("--model", scratch, "--plan", "all@0")["stored"], "F16")
 
     def test_refusals_and_errors(self):
-        self.refused("weights_are_available", "tenon-plan", "--model", GQA, "--plan", "all@0", "--weights", "q8")
+        self.refused("blocks_divide_inputs", "tenon-plan", "--model", DATA / "golden/qwen2_f32", "--plan", "all@0", "--weights", "q8")
+        self.refused("reduce_divides_segments", "tenon-plan", "--model", GQA, "--plan", "all@0,1,2,3:tensor.reduce", "--weights", "q8")
         self.refused("file_opens", "tenon-plan", "--config", "/nonexistent.json", "--plan", "all@0")
         self.refused("architecture_is_certified", "tenon-plan", "--config", DATA / "configs/DeepSeek-V3.json", "--plan", "all@0")
         self.fails("tenon-plan", says="required|--plan")

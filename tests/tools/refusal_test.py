@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import unittest
 
-from support import EMBEDDED, GOLDEN, GQA, MHA, ToolTest, call, npy, tool
+from support import DATA, EMBEDDED, GOLDEN, GQA, MHA, ToolTest, call, npy, tool
 
 RUNNERS = [name for name in ("tenon-run", "tenon-static-run") if tool(name)]
 
@@ -20,7 +20,6 @@ class Runners(ToolTest):
     def test_values_not_built_yet(self):
         if call("tenon-run", "--model", GQA, "--ids", "1", "--runtime", "mpi").returncode != 0:  # built without MPI
             self.each("runtime_is_available", "--ids", "1", "--runtime", "mpi")
-        self.each("weights_are_available", "--ids", "1", "--weights", "q8")
         self.each("threads_are_available", "--ids", "1", "--threads", 1025)
         self.refused("device_has_threads", "tenon-run", "--model", GQA, "--ids", "1", "--plan", "all@xtensor.0", "--threads", 2)
         self.refused("device_reads_kv_format", "tenon-run", "--model", GQA, "--ids", "1", "--plan", "all@eigen.0", "--kv", "bf16")
@@ -36,6 +35,10 @@ class Runners(ToolTest):
         for law, arguments in (("profile_is_known", ["no_such"]), ("profile_is_available", ["fixed15_1"]), ("device_computes_profile", ["fast", "--device", "eigen"]),
                                ("profile_takes_format", ["bf16_pair_1", "--weights", "f32"])):
             self.refused(law, "tenon-plan", "--model", GQA, "--plan", "all@0", "--profile", *arguments)
+
+    def test_weights_that_no_block_holds(self):
+        self.refused("blocks_divide_inputs", "tenon-run", "--model", DATA / "golden/qwen2_f32", "--ids", "1", "--weights", "q8")
+        self.refused("device_holds_format", "tenon-run", "--model", GQA, "--ids", "1", "--weights", "q8", "--device", "eigen")
 
     def test_an_instruction_set_of_another_machine(self):
         refusals = 0

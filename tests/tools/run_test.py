@@ -154,6 +154,10 @@ class Answers(ToolTest):
         stored, same, narrowed = (self.run_json("--model", MHA, "--ids", prompt, "--weights", w)["logits_sha256"] for w in ("stored", "f32", "bf16"))
         self.assertEqual(same, stored)
         self.assertNotEqual(narrowed, stored)
+        plain, split, other, same = (self.run_json("--model", MHA, "--ids", prompt, "--weights", "q8", *more)["logits_sha256"]
+                                     for more in ((), ("--plan", "0-1@0,1:tensor.reduce;2-3@2"), ("--isa", "portable"), ("--device", "xtensor")))
+        self.assertNotIn(plain, (stored, narrowed))
+        self.assertEqual([split, other, same], [plain] * 3)
 
     def test_a_numeric_profile_is_asked_for_and_shown(self):
         prompt = ids(self.prompt(GQA))

@@ -35,8 +35,12 @@ inline constexpr std::array<dtype_words, 15> dtype_table{{{"BOOL", 1},
 constexpr std::string_view name_of(dtype d) { return dtype_table[static_cast<std::size_t>(d)].name; }
 constexpr int bytes_of(dtype d) { return dtype_table[static_cast<std::size_t>(d)].bytes; }
 
-/// The format in which a rank keeps its matrices. `stored` keeps what the file has: bf16 as it is, f32 and f16 as f32.
-enum class weights : std::uint8_t { stored, f32, bf16 };
+/// The format in which a rank keeps its matrices. `stored` keeps what the file has: bf16 as it is, f32 and f16 as f32. `q8` keeps 8-bit codes,
+/// 32 of them along a row under one scale, and multiplies codes: docs/numerics.md.
+enum class weights : std::uint8_t { stored, f32, bf16, q8 };
+
+/// How a rank holds one matrix: elements, or blocks of a half-precision scale and 32 codes.
+enum class held_as : std::uint8_t { f32, bf16, q8 };
 
 /// The format in which a rank keeps keys and values.
 /// bf16 rounds what is written once, to nearest even; every read sees what is stored, that of the same call too.
@@ -45,6 +49,14 @@ enum class kv_format : std::uint8_t { f32, bf16 };
 constexpr std::string_view name_of(kv_format f) { return f == kv_format::f32 ? "f32" : "bf16"; }
 constexpr int bytes_of(kv_format f) { return f == kv_format::f32 ? 4 : 2; }
 
-constexpr std::string_view name_of(weights w) { return w == weights::stored ? "stored" : w == weights::f32 ? "f32" : "bf16"; }
+constexpr std::string_view name_of(held_as h) { return h == held_as::f32 ? "f32" : h == held_as::bf16 ? "bf16" : "q8"; }
+constexpr std::string_view name_of(weights w) {
+    return w == weights::stored ? "stored" : name_of(w == weights::f32 ? held_as::f32 : w == weights::bf16 ? held_as::bf16 : held_as::q8);
+}
+
+/// Bytes of so many elements; of q8 in whole blocks.
+constexpr std::int64_t bytes_of(held_as h, std::int64_t elements) {
+    return h == held_as::f32 ? 4 * elements : h == held_as::bf16 ? 2 * elements : elements / 32 * 34;
+}
 
 }  // namespace tenon::inline v0

@@ -42,6 +42,8 @@ inline std::string explain(violation const& v) { return std::string(name_of(v.wh
 class graph_error : public refusal {
 public:
     explicit graph_error(violation const& v) : refusal(name_of(v.which), detail::sentence_of(v)), violation_(v) {}
+    /// Of something of the graph that the numbers do not name.
+    graph_error(violation const& v, std::string const& of) : refusal(name_of(v.which), of + ": " + detail::sentence_of(v)), violation_(v) {}
     violation const& why() const noexcept { return violation_; }
 
 private:
@@ -51,6 +53,9 @@ private:
 namespace detail {
 inline void require(violation const& v) {
     if (v) raise(graph_error(v));
+}
+inline void require(violation const& v, std::string const& of) {
+    if (v) raise(graph_error(v, of));
 }
 }  // namespace detail
 

@@ -42,6 +42,7 @@ enum class law : std::uint8_t {
     kv_heads_divide_or_repeat,
     every_rank_has_work,
     reduce_divides_segments,
+    blocks_divide_inputs,
     experts_divide_over_ranks,
     placement_names_every_expert,
     placement_rank_exists,
@@ -119,6 +120,8 @@ enum class quantity : std::uint8_t {
     map_ranks,
     map_experts,
     map_rows,
+    inputs,
+    block,
     count_
 };
 
@@ -156,6 +159,7 @@ inline constexpr std::array<law_words, static_cast<std::size_t>(law::count_)> la
     {"every_rank_has_work", "no rank is left without work"},
     {"reduce_divides_segments",
      "join::reduce needs a rank count that divides the segments of every product it cuts; join::gather does not"},
+    {"blocks_divide_inputs", "a matrix held in q8 has whole blocks of inputs"},
     {"experts_divide_over_ranks", "an exact placement gives every rank as many experts"},
     {"placement_names_every_expert", "a placement names one rank for every expert"},
     {"placement_rank_exists", "a placement names ranks of its stage"},
@@ -193,7 +197,8 @@ inline constexpr std::array<std::string_view, static_cast<std::size_t>(quantity:
     "nothing", "layer", "next layer", "first layer", "last layer", "layers", "stages", "heads", "KV heads", "head_dim", "FFN width",
     "vocabulary", "hidden", "positions", "extent", "limit", "devices", "device", "ranks", "most ranks", "segments", "schema",
     "bytes per element", "character", "position", "experts", "owners", "cut", "kind", "expert", "chosen experts", "expert groups",
-    "chosen groups", "expert width", "shared width", "owner", "entry rank", "ranks of the map", "experts of the map", "rows of the map"};
+    "chosen groups", "expert width", "shared width", "owner", "entry rank", "ranks of the map", "experts of the map", "rows of the map",
+    "inputs", "inputs of a block"};
 // clang-format on
 
 constexpr std::string_view name_of(law l) { return law_table[static_cast<std::size_t>(l)].name; }

@@ -41,21 +41,21 @@ public:
     virtual bool has_threads() const noexcept { return false; }
 
     /// Whether matrices can be held in that format and multiplied by its rule; the loader refuses the others by name
-    /// (`device_holds_format`, `device_computes_profile`). Formats of a profile that is not the default are held by who says so.
-    virtual bool holds(kernel::panel_format f) const noexcept { return f != kernel::panel_format::bf16_pair; }
+    /// (`device_holds_format`, `device_computes_profile`). Others than f32 and bf16 are held by who says so.
+    virtual bool holds(kernel::panel_format f) const noexcept { return f == kernel::panel_format::f32 || f == kernel::panel_format::bf16; }
 
     /// Whether attention reads caches of that format; the loader refuses the others by name (`device_reads_kv_format`).
     virtual bool reads(kv_format f) const noexcept { return f == kv_format::f32; }
 
-    // Matrices. The defaults keep N rows of K elements, row-major; a backend with another layout overrides all three.
+    // Matrices. The defaults keep N rows, row-major, of K elements or K / 32 blocks; a backend with another layout overrides all three.
 
     /// Bytes of a packed matrix: of `shape` everything but `data` is set.
     virtual std::size_t packed_bytes(kernel::packed_matrix const& shape) const noexcept;
     /// Writes rows [first_row, first_row + rows), counted in this shard, from row-major elements of `type` (f32, bf16, f16), not aligned.
-    /// bf16 and f16 widen exactly; what becomes bf16 rounds to nearest even. Rows come in ascending order, the last ones last.
+    /// bf16 and f16 widen exactly; what becomes bf16 rounds to nearest even, and q8 is made of f32 by rule 1. Rows come in ascending order, the last ones last.
     virtual void pack(void* to, kernel::packed_matrix const& shape, int first_row, int rows, std::byte const* source,
                       std::ptrdiff_t row_stride_bytes, dtype type) const;
-    /// The inverse: row-major elements of the matrix's own format (floats, or bf16 bits).
+    /// The inverse: row-major elements of the matrix's own format (floats, or bf16 bits), or its blocks (kernel/q8.hpp).
     virtual void unpack(void* to, std::ptrdiff_t row_stride_bytes, kernel::packed_matrix const& m, int first_row, int rows) const;
 
     // Scratch, which the caller owns: 64-byte aligned, one for every rank.
@@ -113,17 +113,17 @@ protected:
 // The default layout: row r at r * K elements.
 
 inline std::size_t backend::packed_bytes(kernel::packed_matrix const& shape) const noexcept {
-    return static_cast<std::size_t>(shape.rows) * static_cast<std::size_t>(shape.columns) * kernel::element_bytes(shape.format);
+    return static_cast<std::size_t>(shape.rows) * kernel::row_bytes(shape.format, shape.columns);
 }
 inline void backend::pack(void* to, kernel::packed_matrix const& shape, int first_row, int rows, std::byte const* source,
                           std::ptrdiff_t row_stride_bytes, dtype type) const {
-    std::size_t const row_bytes = static_cast<std::size_t>(shape.columns) * kernel::element_bytes(shape.format);
+    std::size_t const row_bytes = kernel::row_bytes(shape.format, shape.columns);
     for (int r = 0; r < rows; ++r)
         kernel::store_row(static_cast<std::byte*>(to) + static_cast<std::size_t>(first_row + r) * row_bytes, shape.format,
                           source + r * row_stride_bytes, type, shape.columns);
 }
 inline void backend::unpack(void* to, std::ptrdiff_t row_stride_bytes, kernel::packed_matrix const& m, int first_row, int rows) const {
-    std::size_t const row_bytes = static_cast<std::size_t>(m.columns) * kernel::element_bytes(m.format);
+    std::size_t const row_bytes = kernel::row_bytes(m.format, m.columns);
     for (int r = 0; r < rows; ++r)
         std::memcpy(static_cast<std::byte*>(to) + r * row_stride_bytes,
                     static_cast<std::byte const*>(m.data) + static_cast<std::size_t>(first_row + r) * row_bytes, row_bytes);

@@ -9,6 +9,7 @@
 #include <tenon/device/xtensor/exp.hpp>
 #include <tenon/device/xtensor/gated_unit.hpp>
 #include <tenon/device/xtensor/linear.hpp>
+#include <tenon/device/xtensor/linear_q8.hpp>
 #include <tenon/device/xtensor/rms_norm.hpp>
 #include <tenon/device/xtensor/rope.hpp>
 #include <tenon/device/xtensor/route.hpp>
@@ -27,11 +28,16 @@ namespace specification {
 class xtensor_backend final : public backend {
 public:
     std::string_view name() const noexcept override { return "xtensor"; }
+    bool holds(kernel::panel_format f) const noexcept override { return f != kernel::panel_format::bf16_pair; }
     bool reads(kv_format) const noexcept override { return true; }
 
     void multiply(float* y, std::ptrdiff_t y_stride, kernel::packed_matrix const& w, float const* x, std::ptrdiff_t x_stride, int rows,
                   float* /*scratch*/) const override {
-        write(y, y_stride, specification::linear(read(x, x_stride, rows, w.columns), widened(w), w.segments));
+        matrix const in = read(x, x_stride, rows, w.columns);
+        if (w.format == kernel::panel_format::q8)
+            write(y, y_stride, specification::linear_q8(in, held_in_q8(w), w.segments));
+        else
+            write(y, y_stride, specification::linear(in, widened(w), w.segments));
     }
     void rms_norm(float* y, std::ptrdiff_t y_stride, float const* x, std::ptrdiff_t x_stride, float const* gain, int n, float epsilon,
                   int rows) const override {

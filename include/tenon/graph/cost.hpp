@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <tenon/core/dtype.hpp>
 #include <tenon/graph/lower.hpp>
+#include <tenon/graph/weight_format.hpp>
 
 namespace tenon::inline v0 {
 
@@ -12,37 +13,6 @@ namespace tenon::inline v0 {
 struct rank_index {
     int value = 0;
 };
-
-/// Whether a tensor takes the format that the loader asks for. Projections and an untied head do; a table that is looked up,
-/// norms and biases stay as the checkpoint stores them, and no format narrows a router.
-constexpr bool takes_weight_format(role what, bool tied) {
-    switch (what) {
-        case role::q:
-        case role::k:
-        case role::v:
-        case role::o:
-        case role::gate:
-        case role::up:
-        case role::down:
-        case role::expert_gate:
-        case role::expert_up:
-        case role::expert_down:
-        case role::shared_gate:
-        case role::shared_up:
-        case role::shared_down: return true;
-        case role::head: return !tied;
-        default: return false;
-    }
-}
-
-/// Bytes of one element as a rank holds it: bf16 matrices two, everything else float32.
-constexpr int held_bytes(tensor const& t, weights format, dtype stored, bool tied) {
-    if (!t.is_matrix()) return 4;
-    if (t.what == role::router && format == weights::f32) return 4;  // widened with the others, and never narrowed
-    bool const converts = takes_weight_format(t.what, tied) && format != weights::stored;
-    if (converts) return format == weights::bf16 ? 2 : 4;
-    return stored == dtype::bf16 ? 2 : 4;
-}
 
 /// The cost of a graph for one format of its weights. Bytes, operations and messages are signed 64-bit counts.
 class cost_view {
@@ -68,7 +38,7 @@ public:
         std::int64_t sum = 0;
         for (tensor const& t : of_stage(p.stage)) {
             if (shares_embedding(t, p.stage)) continue;
-            sum += elements(t, p) * held_bytes(t, format_, stored_, tied()) * held(t, p);
+            sum += bytes_of(held_format(t, format_, stored_, tied()), elements(t, p)) * held(t, p);
         }
         return sum;
     }

@@ -22,16 +22,11 @@ constexpr std::string_view role_name(graph_view g, stage_traits const& s) {
     return head && tail ? "full" : head ? "head" : tail ? "tail" : "middle";
 }
 
-inline constexpr std::array<std::string_view, 30> role_names{
-    "",       "embed",      "input_norm",  "q",         "k",           "v",           "o",         "q_bias",      "k_bias",     "v_bias",
-    "o_bias", "q_norm",     "k_norm",      "post_norm", "gate",        "up",          "down",      "gate_bias",   "up_bias",    "down_bias",
-    "router", "correction", "expert_gate", "expert_up", "expert_down", "shared_gate", "shared_up", "shared_down", "final_norm", "head"};
-
 /// "project q x22": an operation, the weights that it applies where its name does not say, the layers that do it.
 inline std::string operation_name(graph_view g, node const& n) {
     std::string text(name_of(n.what));
     if (n.what == op::project || n.what == op::norm)
-        (text += ' ') += role_names[static_cast<std::size_t>(g.ir.tensors[static_cast<std::size_t>(n.tensor)].what)];
+        (text += ' ') += v0::name_of(g.ir.tensors[static_cast<std::size_t>(n.tensor)].what);
     return n.layers > 1 ? text + " x" + std::to_string(n.layers) : text;
 }
 

@@ -31,6 +31,9 @@ struct broken_law {
     static_assert(Law == law::none, "graph refused: the law and the numbers are the arguments of broken_law<> nearby");
 };
 
+template <int Position, role What>
+struct at_tensor;  ///< of a stage
+
 namespace detail {
 // Spells a violation as a type. Declared only; a function template, because GCC 12 crashes on alias templates here.
 template <violation V, std::size_t... I>
@@ -42,6 +45,25 @@ template <violation V>
 struct judge {
     using verdict = decltype(spell<V>(std::make_index_sequence<static_cast<std::size_t>(V.instead.count)>{}));
 };
+
+template <violation V, role What, std::size_t... I>
+auto spell_of_tensor(std::index_sequence<I...>)
+    -> broken_law<V.which, at_tensor<V.stage, What>, has<V.left.what, V.left.value>, has<V.right.what, V.right.value>,
+                  std::conditional_t<V.gather_would_do, would_do_or_gather<V.instead.value[I]...>, would_do<V.instead.value[I]...>>>;
+
+/// Ill-formed, naming `broken_law`, where a lawful graph cannot be held in a format.
+template <violation V, role What>
+struct judge_format {
+    using verdict = decltype(spell_of_tensor<V, What>(std::make_index_sequence<static_cast<std::size_t>(V.instead.count)>{}));
+    static_assert(sizeof(verdict) != 0);
+    static constexpr bool lawful = !V;
+};
+
+// No constant expression calls the first of these; the second has the numbers in the diagnostic.
+inline void refused() {}
+constexpr void cost_is_of_a_format_that_can_be_held(law broken, role, quantity, int, quantity, int) {
+    if (broken != law::none) refused();
+}
 
 /// Stages written as types. Flat: a std::tuple of 256 took 3.6 s to compile, this 0.3 s.
 template <class Model, class... Stages>
@@ -206,12 +228,30 @@ struct graph_members {
     using devices = typename Source::devices;  ///< the policies that its stages name
     static constexpr bool lawful = facts::lawful;
 
-    /// Bytes, operations and messages as constants. `stored` is the checkpoint's element type, for what keeps it.
+    /// Bytes, operations and messages as constants. `stored` is the checkpoint's element type, for what keeps it. Of a format that the graph
+    /// cannot be held in (`validate_format`) it is no constant expression, and a loader refuses it.
     static constexpr auto cost(weights format, dtype stored = dtype::f32) {
-        if constexpr (facts::lawful)
+        if constexpr (facts::lawful) {
+            format_violation const v = validate_format(facts::view, format);
+            detail::cost_is_of_a_format_that_can_be_held(v.broken.which, v.what, v.broken.left.what, v.broken.left.value, v.broken.right.what,
+                                                         v.broken.right.value);
             return cost_view(facts::view, format, stored);
-        else
+        } else {
             return no_cost{};
+        }
+    }
+    /// The same, ill-formed and naming `broken_law` where the graph cannot be held in that format.
+    template <weights Format>
+    static constexpr auto cost(dtype stored = dtype::f32) {
+        if constexpr (facts::lawful) {
+            constexpr format_violation v = validate_format(facts::view, Format);
+            if constexpr (detail::judge_format<v.broken, v.what>::lawful)
+                return cost_view(facts::view, Format, stored);
+            else
+                return no_cost{};
+        } else {
+            return no_cost{};
+        }
     }
     static constexpr ir_view ir() { return facts::lowered; }
     /// Model, stages and lowered graph, as the readers of graph/ and the runtimes take them.

@@ -53,6 +53,12 @@ enum class role : std::uint8_t {
     head
 };
 
+inline constexpr std::array<std::string_view, 30> role_names{
+    "",       "embed",      "input_norm",  "q",         "k",           "v",           "o",         "q_bias",      "k_bias",     "v_bias",
+    "o_bias", "q_norm",     "k_norm",      "post_norm", "gate",        "up",          "down",      "gate_bias",   "up_bias",    "down_bias",
+    "router", "correction", "expert_gate", "expert_up", "expert_down", "shared_gate", "shared_up", "shared_down", "final_norm", "head"};
+constexpr std::string_view name_of(role r) { return role_names[static_cast<std::size_t>(r)]; }
+
 /// Whether a role is one of every layer's; the others are the model's ends.
 constexpr bool is_of_layer(role r) { return r != role::none && r != role::embed && r != role::final_norm && r != role::head; }
 

@@ -85,6 +85,12 @@ value pipeline(int stages, int layers) {
 }
 }  // namespace plan
 
+/// Throws graph_error where the matrices of a graph cannot be held in a format, by the first tensor that cannot.
+inline void require_format(graph_view graph, weights format) {
+    if (format_violation const v = validate_format(graph, format))
+        detail::require(v.broken, "tensor " + std::string(name_of(v.what)) + " in " + std::string(name_of(format)));
+}
+
 template <class = void>
 class basic_dynamic_graph;
 using dynamic_graph = basic_dynamic_graph<>;  // lazy: instantiated by who uses it
@@ -113,7 +119,11 @@ public:
 
     graph_view view() const { return {&config_, stages_, ir()}; }
     ir_view ir() const { return {nodes_, tensors_, edges_}; }
-    cost_view cost(weights format, dtype stored = dtype::f32) const { return {view(), format, stored}; }
+    /// Throws graph_error for a format that the graph cannot be held in.
+    cost_view cost(weights format, dtype stored = dtype::f32) const {
+        require_format(view(), format);
+        return {view(), format, stored};
+    }
     std::string plan() const { return spelled(device_kind::cpu); }
     std::string spelled(device_kind loader) const {
         struct sink {

@@ -42,6 +42,15 @@ inline bool has_native_pairs() noexcept {
 #endif
 }
 
+/// Whether this machine has AVX-512 VNNI, the instruction that adds up products of bytes. Tables of isa::avx512 use it where it is.
+inline bool multiplies_bytes() noexcept {
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDACC__)
+    return supported(isa::avx512) && __builtin_cpu_supports("avx512vnni");
+#else
+    return false;
+#endif
+}
+
 /// The fastest one supported; every one gives the same bits.
 inline isa best_isa() noexcept {
     for (isa i : {isa::avx512, isa::avx2, isa::neon})

@@ -4,10 +4,13 @@
 #include <tenon/core/dtype.hpp>
 #include <tenon/core/error.hpp>
 #include <tenon/kernel/detail/number.hpp>
+#include <tenon/kernel/q8.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
+#include <string_view>
 
 namespace tenon::inline v0::kernel {
 
@@ -19,8 +22,14 @@ constexpr int panels(int rows) { return (rows + panel_rows - 1) / panel_rows; }
 /// bf16: [panel][k / 2][32][2] bf16: two inputs of one output side by side, so that one 32-bit lane widens to both. An odd K is
 ///       padded with a zero that is never multiplied.
 /// bf16_pair: the bytes of bf16, of a matrix whose products are those of rule 9: chains over pairs, activations rounded to bf16.
-enum class panel_format : std::uint8_t { f32, bf16, bf16_pair };
-inline constexpr int panel_formats = 3;
+/// q8:   [panel][k / 32] blocks of 32 scales in half precision, then [8][32][4] bytes: four inputs of one output side by side, each its code
+///       + 128, which the instruction that multiplies bytes wants without a sign. 32 divides K.
+enum class panel_format : std::uint8_t { f32, bf16, bf16_pair, q8 };
+inline constexpr int panel_formats = 4;
+
+constexpr std::string_view name_of(panel_format f) {
+    return f == panel_format::f32 ? "f32" : f == panel_format::bf16 ? "bf16" : f == panel_format::q8 ? "q8" : "bf16 pairs";
+}
 
 /// A matrix of N outputs and K inputs as a backend packed it. A view: somebody else owns the bytes. Here: whole panels, padded with zeros.
 struct packed_matrix {
@@ -32,11 +41,22 @@ struct packed_matrix {
     int first_row = 0;           ///< which output of the unsplit matrix row 0 is; panels do not care, tiles that may be cut do
 };
 
+/// Of a format that has elements: f32 and bf16.
 constexpr std::size_t element_bytes(panel_format f) { return f == panel_format::f32 ? 4 : 2; }
+
+/// Bytes of K inputs of one output, side by side: elements, or q8's blocks (`q8_block_bytes`).
+constexpr std::size_t row_bytes(panel_format f, int columns) {
+    auto const k = static_cast<std::size_t>(columns);
+    return f == panel_format::q8 ? k / q8_block * q8_block_bytes : k * element_bytes(f);
+}
+
+inline constexpr std::size_t q8_panel_scale_bytes = 2 * panel_rows;
+inline constexpr std::size_t q8_panel_block_bytes = q8_panel_scale_bytes + q8_block * panel_rows;
 
 /// Bytes of one panel.
 constexpr std::size_t panel_bytes(panel_format f, int columns) {
     auto const k = static_cast<std::size_t>(columns);
+    if (f == panel_format::q8) return k / q8_block * q8_panel_block_bytes;
     return f == panel_format::f32 ? k * panel_rows * 4 : (k + 1) / 2 * panel_rows * 4;
 }
 
@@ -93,10 +113,78 @@ void pack_rows(void* destination, packed_matrix const& m, int first_row, int row
         for (int r = first_row; r < last; ++r) stored[packed_index(m, r, m.columns)] = Stored{};
     }
 }
+/// Where block `b` of a row lies in q8: its scale, and its first four codes; the next four follow 4 * panel_rows bytes on.
+struct q8_place {
+    std::size_t scale = 0, codes = 0;
+    constexpr q8_place(packed_matrix const& m, int row, int b) {
+        auto const in_panel = static_cast<std::size_t>(row % panel_rows);
+        std::size_t const block = static_cast<std::size_t>(row / panel_rows) * panel_bytes(m.format, m.columns) +
+                                  static_cast<std::size_t>(b) * q8_panel_block_bytes;
+        scale = block + 2 * in_panel;
+        codes = block + q8_panel_scale_bytes + 4 * in_panel;
+    }
+};
+
+inline void put_q8(std::byte* to, packed_matrix const& m, int row, int b, std::uint16_t scale, std::int8_t const* codes) {
+    q8_place const at(m, row, b);
+    std::memcpy(to + at.scale, &scale, sizeof scale);
+    for (std::size_t j = 0; j < q8_block / 4; ++j) {
+        std::uint32_t word = 0;
+        std::memcpy(&word, codes + 4 * j, sizeof word);
+        word ^= 0x80808080U;
+        std::memcpy(to + at.codes + 4 * panel_rows * j, &word, sizeof word);
+    }
+}
+
+// Blocks of 32 rows one after the other: what is being written is one block of a panel.
+inline void pack_q8(std::byte* to, packed_matrix const& m, int first_row, int row_count, std::byte const* source, std::ptrdiff_t stride, dtype type) {
+    std::int8_t codes[q8_block] = {};
+    for (int r0 = 0; r0 < row_count;) {
+        int const in_panel = panel_rows - (first_row + r0) % panel_rows, r1 = row_count - r0 < in_panel ? row_count : r0 + in_panel;
+        for (int b = 0; b < m.columns / q8_block; ++b)
+            for (int r = r0; r < r1; ++r) {
+                float x[q8_block];
+                widen_elements(x, source + r * stride + std::ptrdiff_t{b} * q8_block * bytes_of(type), type, q8_block);
+                std::uint16_t const scale = quantize_q8(codes, x);
+                if ((scale & 0x7c00U) == 0x7c00U)
+                    v0::detail::refuse("q8_holds_weights", "row " + std::to_string(first_row + r) + ", block " + std::to_string(b) +
+                                                               ": no half is a 127th of the largest weight there");
+                put_q8(to, m, first_row + r, b, scale, codes);
+            }
+        r0 = r1;
+    }
+    if (first_row + row_count == m.rows)
+        for (std::int8_t& c : codes) c = 0;
+    for (int r = first_row + row_count == m.rows ? m.rows : panels(m.rows) * panel_rows; r < panels(m.rows) * panel_rows; ++r)
+        for (int b = 0; b < m.columns / q8_block; ++b) put_q8(to, m, r, b, 0, codes);
+}
+
+inline void unpack_q8(std::byte* to, std::ptrdiff_t stride, packed_matrix const& m, int first_row, int row_count) {
+    auto const* const from = static_cast<std::byte const*>(m.data);
+    for (int r = 0; r < row_count; ++r)
+        for (int b = 0; b < m.columns / q8_block; ++b) {
+            q8_place const at(m, first_row + r, b);
+            std::uint32_t words[q8_block / 4];
+            for (std::size_t j = 0; j < q8_block / 4; ++j) words[j] = read_as<std::uint32_t>(from + at.codes + 4 * panel_rows * j) ^ 0x80808080U;
+            std::int8_t codes[q8_block];
+            std::memcpy(codes, words, sizeof codes);
+            store_q8(to + r * stride, b, read_as<std::uint16_t>(from + at.scale), codes);
+        }
+}
 }  // namespace detail
 
-/// Writes `count` row-major elements of `type` (f32, bf16, f16; need not be aligned) as elements of `format`, side by side.
+/// Writes `count` row-major elements of `type` (f32, bf16, f16; need not be aligned) as elements of `format`, or as blocks, side by side.
 inline void store_row(std::byte* to, panel_format format, std::byte const* from, dtype type, int count) {
+    if (format == panel_format::q8) {
+        for (int b = 0; b < count / q8_block; ++b) {
+            float x[q8_block];
+            std::int8_t codes[q8_block];
+            widen_elements(x, from + std::ptrdiff_t{b} * q8_block * bytes_of(type), type, q8_block);
+            std::uint16_t const scale = quantize_q8(codes, x);
+            store_q8(to, b, scale, codes);
+        }
+        return;
+    }
     std::size_t const in = static_cast<std::size_t>(bytes_of(type)), out = element_bytes(format);
     if (in == out && type != dtype::f16) {
         std::memcpy(to, from, in * static_cast<std::size_t>(count));
@@ -119,10 +207,13 @@ inline void store_row(std::byte* to, panel_format format, std::byte const* from,
 ///   shape   rows, columns and format of the destination (its `data` is not looked at)
 ///   source  row r at source + r * row_stride_bytes, K elements of f32, bf16 or f16; need not be aligned
 ///
-/// bf16 and f16 widen exactly, what becomes bf16 rounds to nearest even. Whoever writes the last row writes the padding too.
+/// bf16 and f16 widen exactly, what becomes bf16 rounds to nearest even, q8 quantises each block of 32 and refuses one whose scale no half
+/// holds (`q8_holds_weights`). Whoever writes the last row writes the padding too.
 inline void pack(void* destination, packed_matrix const& shape, int first_row, int row_count, std::byte const* source,
                  std::ptrdiff_t row_stride_bytes, dtype type) {
-    bool const wide = shape.format == panel_format::f32;
+    bool const wide = shape.format == panel_format::f32, is_float = type == dtype::f32 || type == dtype::bf16 || type == dtype::f16;
+    if (shape.format == panel_format::q8 && is_float)
+        return detail::pack_q8(static_cast<std::byte*>(destination), shape, first_row, row_count, source, row_stride_bytes, type);
     auto const to = [&]<class Stored, class Source>(Stored, Source, auto convert) {
         detail::pack_rows<Stored, Source>(destination, shape, first_row, row_count, source, row_stride_bytes, convert);
     };
@@ -137,8 +228,11 @@ inline void pack(void* destination, packed_matrix const& shape, int first_row, i
     v0::detail::refuse("weights_are_floats", std::string("a matrix is packed from F32, BF16 or F16, not from ") + std::string(name_of(type)));
 }
 
-/// The inverse: rows [first_row, first_row + row_count) as row-major elements of the matrix's own format (floats, or bf16 bits).
+/// The inverse: rows [first_row, first_row + row_count) as row-major elements of the matrix's own format (floats, or bf16 bits); in q8 as
+/// blocks of `q8_block_bytes`: a scale, then 32 codes.
 inline void unpack(void* destination, std::ptrdiff_t row_stride_bytes, packed_matrix const& m, int first_row, int row_count) {
+    if (m.format == panel_format::q8)
+        return detail::unpack_q8(static_cast<std::byte*>(destination), row_stride_bytes, m, first_row, row_count);
     std::size_t const size = m.format == panel_format::f32 ? 4 : 2;
     auto const* const from = static_cast<std::byte const*>(m.data);
     auto* const to = static_cast<std::byte*>(destination);

@@ -118,6 +118,7 @@ namespace portable {
 #define TENON_VECTOR <tenon/kernel/detail/vector_portable.inc>
 #define TENON_PAIRS <tenon/kernel/detail/pairs_by_fma.inc>
 #define TENON_PAIRS_ALONE 0
+#define TENON_DOT <tenon/kernel/detail/dot_portable.inc>
 #define TENON_REGISTERS 0
 #include <tenon/kernel/detail/instruction_set.inc>
 }  // namespace portable
@@ -127,6 +128,7 @@ namespace avx2 {
 #define TENON_VECTOR <tenon/kernel/detail/vector_avx2.inc>
 #define TENON_PAIRS <tenon/kernel/detail/pairs_flushing.inc>
 #define TENON_PAIRS_ALONE 0
+#define TENON_DOT <tenon/kernel/detail/dot_avx2.inc>
 #define TENON_REGISTERS 1
 #include <tenon/kernel/detail/instruction_set.inc>
 }  // namespace avx2
@@ -135,8 +137,17 @@ namespace avx512 {
 #define TENON_VECTOR <tenon/kernel/detail/vector_avx512.inc>
 #define TENON_PAIRS <tenon/kernel/detail/pairs_flushing.inc>
 #define TENON_PAIRS_ALONE 0
+#define TENON_DOT <tenon/kernel/detail/dot_avx512.inc>
+#define TENON_FAST_DOT <tenon/kernel/detail/dot_vnni.inc>
+#define TENON_FAST_TARGET __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
 #define TENON_REGISTERS 1
 #include <tenon/kernel/detail/instruction_set.inc>
+
+/// The table with the instruction for products of bytes where this machine has it.
+template <class = void>
+table const& best() {
+    return multiplies_bytes() ? all<isa::avx512, fast_dot::q8_product>() : all<isa::avx512>();
+}
 }  // namespace avx512
 namespace avx512_bf16 {
 #define TENON_TARGET __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
@@ -149,16 +160,16 @@ namespace avx512_bf16 {
 /// The kernels of avx512, a single row's products over pairs by the instruction for them.
 template <class = void>
 inline table const& all() {
-    static constexpr product_kernels many{&avx512::prepare_floats<panel_format::bf16_pair>, &avx512::multiply_floats<panel_format::bf16_pair>};
+    static constexpr product_kernels many{&avx512::prepare_floats<panel_format::bf16_pair>, &avx512::multiply_tiles<avx512::float_product<panel_format::bf16_pair>>};
     static table const t = [] {
-        table with = avx512::all<isa::avx512>();
+        table with = avx512::best<>();
         with.products[static_cast<int>(panel_format::bf16_pair)] = {
             [](void* to, float const* x, std::ptrdiff_t x_stride, int rows, int columns, int part, int parts) {
                 (rows == 1 ? prepare_pairs : many.prepare)(to, x, x_stride, rows, columns, part, parts);
             },
             [](float* y, std::ptrdiff_t y_stride, packed_matrix const& w, void const* prepared, int rows, int first_panel, int panel_count,
                float* stack) {
-                (rows == 1 ? multiply_floats<panel_format::bf16_pair> : many.multiply)(y, y_stride, w, prepared, rows, first_panel,
+                (rows == 1 ? multiply_tiles<float_product<panel_format::bf16_pair>> : many.multiply)(y, y_stride, w, prepared, rows, first_panel,
                                                                                         panel_count, stack);
             }};
         return with;
@@ -172,6 +183,7 @@ namespace neon {
 #define TENON_VECTOR <tenon/kernel/detail/vector_neon.inc>
 #define TENON_PAIRS <tenon/kernel/detail/pairs_by_fma.inc>
 #define TENON_PAIRS_ALONE 0
+#define TENON_DOT <tenon/kernel/detail/dot_neon.inc>
 #define TENON_REGISTERS 1
 #include <tenon/kernel/detail/instruction_set.inc>
 }  // namespace neon
@@ -185,7 +197,7 @@ table const& table_of(isa i) {
                                                    std::string(name_of(best_isa())) + " is the best it has");
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDACC__)
     if (i == isa::avx2) return avx2::all<isa::avx2>();
-    if (i == isa::avx512) return has_native_pairs() ? avx512_bf16::all<>() : avx512::all<isa::avx512>();
+    if (i == isa::avx512) return has_native_pairs() ? avx512_bf16::all<>() : avx512::best<>();
 #elif defined(__aarch64__) && defined(__GNUC__) && !defined(__CUDACC__)
     if (i == isa::neon) return neon::all<isa::neon>();
 #endif

@@ -5,10 +5,12 @@
 #include <tenon/checkpoint/inventory.hpp>
 #include <tenon/checkpoint/tensor_source.hpp>
 #include <tenon/core/error.hpp>
+#include <tenon/core/explain.hpp>
 #include <tenon/detail/deferred.hpp>
 #include <tenon/device/backend.hpp>
 #include <tenon/graph/cost.hpp>
 #include <tenon/graph/lower.hpp>
+#include <tenon/graph/weight_format.hpp>
 #include <tenon/runtime/options.hpp>
 #include <tenon/runtime/rank_weights.hpp>
 
@@ -29,8 +31,8 @@ template <class = void>
 std::int64_t bytes_to_hold(graph_view graph, tensor const& t, int member, checkpoint::tensor_source const& source, weights format) {
     std::int64_t sum = 0;
     each_held(t, graph.stages[static_cast<std::size_t>(t.stage)], *graph.config, member, [&](int layer, int expert) {
-        sum += std::int64_t{t.rows_of(member).size()} * t.columns_of(member).size() *
-               held_bytes(t, format, source.type_of(t, layer, expert), graph.config->tied);
+        sum += bytes_of(held_format(t, format, source.type_of(t, layer, expert), graph.config->tied),
+                        std::int64_t{t.rows_of(member).size()} * t.columns_of(member).size());
     });
     return sum;
 }
@@ -45,21 +47,28 @@ std::int64_t bytes_to_load(graph_view graph, checkpoint::tensor_source const& so
     return sum;
 }
 
-/// Refuses, before a weight is read, a matrix in a format that the backend of its stage cannot hold. A table is looked up, not multiplied;
-/// a tied one is the head's too. With `only`, of that stage.
+/// Refuses, before a weight is read, a format that the graph cannot be held in, and a matrix in one that the backend of its stage cannot
+/// hold. A table is looked up, not multiplied; a tied one is the head's too. With `only`, of that stage.
 template <class BackendOf>
 void require_formats(graph_view graph, checkpoint::tensor_source const& source, weights format, BackendOf backend_of, int only = -1) {
+    if (format_violation const v = validate_format(graph, format))
+        for (tensor const& t : graph.ir.tensors)
+            if (t.what == v.what && t.stage == v.broken.stage)
+                each_layer_of(t, graph.stages[static_cast<std::size_t>(t.stage)], *graph.config, [&](int layer) {
+                    require(v.broken, "tensor " + source.name_of(t, layer) + " of " + std::to_string(t.columns) + " inputs, in blocks of " +
+                                          std::to_string(kernel::q8_block));
+                });
     for (tensor const& t : graph.ir.tensors) {
         if (!t.is_matrix() || t.what == role::embed || (only >= 0 && t.stage != only)) continue;
         device::backend const& on = backend_of(t.stage);
         each_layer_of(t, graph.stages[static_cast<std::size_t>(t.stage)], *graph.config, [&](int layer) {
             for (int e = 0; e < t.experts; ++e) {
-                bool const narrow = held_bytes(t, format, source.type_of(t, layer, e), graph.config->tied) == 2;
-                if (on.holds(narrow ? kernel::panel_format::bf16 : kernel::panel_format::f32)) continue;
+                held_as const held = held_format(t, format, source.type_of(t, layer, e), graph.config->tied);
+                if (on.holds(panel_format_of(held))) continue;
                 refuse("device_holds_format", std::string(on.name()) + " does not hold " + source.name_of(t, layer, e) + " in " +
-                                                  (narrow ? "bf16; " : "f32; ") +
+                                                  std::string(name_of(held)) + "; " +
                                                   (takes_weight_format(t.what, graph.config->tied) ? "weights::" : "a checkpoint in ") +
-                                                  (narrow ? "f32 would do" : "bf16 would do"));
+                                                  (held == held_as::f32 ? "bf16 would do" : "f32 would do"));
             }
         });
     }
@@ -86,12 +95,12 @@ void require_kv_format(graph_view graph, kv_format format, BackendOf backend_of,
                    std::string(on.name()) + " does not read keys and values in " + std::string(name_of(format)) + "; f32 would do");
 }
 
-/// One slice that a rank holds, row-major in the elements that it is held in.
+/// One slice that a rank holds, row-major in the elements or blocks that it is held in.
 struct held_piece {
     role what = role::none;
     int layer = 0, expert = 0;
     share rows{}, columns{};
-    dtype type = dtype::f32;
+    held_as format = held_as::f32;
     std::span<std::byte const> data{};
 };
 
@@ -107,13 +116,13 @@ protected:
 template <class Rank>
 void visit_pieces(Rank const& rank, piece_visitor& visitor, std::vector<std::byte>& room) {
     for (held_tensor const& h : rank.weights().held()) {
-        auto const stride = static_cast<std::ptrdiff_t>(h.columns.size()) * bytes_of(h.type);
+        auto const stride = static_cast<std::ptrdiff_t>(bytes_of(h.format, h.columns.size()));
         room.resize(static_cast<std::size_t>(stride * h.rows.size()));
         if (h.matrix.data != nullptr)
             rank.ops().unpack(room.data(), stride, h.matrix, 0, h.matrix.rows);
         else
             std::memcpy(room.data(), h.vector, room.size());
-        visitor.piece({h.of->what, h.layer, h.expert, h.rows, h.columns, h.type, room});
+        visitor.piece({h.of->what, h.layer, h.expert, h.rows, h.columns, h.format, room});
     }
 }
 
@@ -129,7 +138,7 @@ public:
         for (checkpoint::wanted_tensor const& w : checkpoint::inventory_of(config, layout)) {
             for (checkpoint::tensor_part const& part : w.parts)
                 places_.push_back({std::tuple(w.layer, part.what, part.expert), all_.size(), part.first_row});
-            all_.push_back({w.name, dtype::f32, w.shape, {}});
+            all_.push_back({w.name, dtype::f32, w.shape, {}, held_as::f32});
         }
         std::sort(places_.begin(), places_.end(), [](place const& a, place const& b) { return a.key < b.key; });
     }
@@ -141,13 +150,14 @@ public:
         parameter& whole = all_[at->tensor];
         std::int64_t elements = 1;
         for (std::int64_t const extent : whole.shape) elements *= extent;
-        std::int64_t const size = bytes_of(p.type), columns = whole.shape.size() > 1 ? whole.shape.back() : 1;
-        whole.type = p.type;
-        whole.data.resize(static_cast<std::size_t>(elements * size));
-        auto const bytes = static_cast<std::size_t>(p.columns.size() * size);
+        std::int64_t const row = bytes_of(p.format, whole.shape.size() > 1 ? whole.shape.back() : 1);
+        whole.format = p.format;
+        whole.type = p.format == held_as::f32 ? dtype::f32 : p.format == held_as::bf16 ? dtype::bf16 : dtype::u8;
+        whole.data.resize(static_cast<std::size_t>(bytes_of(p.format, elements)));
+        auto const bytes = static_cast<std::size_t>(bytes_of(p.format, p.columns.size()));
         for (std::int64_t r = 0; r < p.rows.size(); ++r)
-            std::memcpy(whole.data.data() + ((at->first_row + p.rows.begin + r) * columns + p.columns.begin) * size, p.data.data() + static_cast<std::size_t>(r) * bytes,
-                        bytes);
+            std::memcpy(whole.data.data() + (at->first_row + p.rows.begin + r) * row + bytes_of(p.format, p.columns.begin),
+                        p.data.data() + static_cast<std::size_t>(r) * bytes, bytes);
     }
 
     std::vector<parameter> take() { return std::move(all_); }

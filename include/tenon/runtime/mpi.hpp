@@ -188,7 +188,7 @@ public:
                 int from = 0;
                 void piece(held_piece const& p) override {
                     byte_writer out;
-                    out.put(p.what).put(p.layer).put(p.expert).put(p.rows).put(p.columns).put(p.type).list(p.data);
+                    out.put(p.what).put(p.layer).put(p.expert).put(p.rows).put(p.columns).put(p.format).list(p.data);
                     group->share_out(out.bytes(), from);
                     last = p;
                     to->piece(p);
@@ -213,7 +213,7 @@ public:
                 p.expert = in.take<int>();
                 p.rows = in.take<share>();
                 p.columns = in.take<share>();
-                p.type = in.take<dtype>();
+                p.format = in.take<held_as>();
                 auto const size = in.take<std::uint64_t>();
                 p.data = in.some(static_cast<std::size_t>(size));
                 visitor.piece(p);

@@ -45,12 +45,14 @@ struct load_options {
 /// Which rows of a batch get logits.
 enum class rows_wanted : std::uint8_t { last, all };
 
-/// A tensor given back: as it is held, whole, under its checkpoint name.
+/// A tensor given back: as it is held, whole, under its checkpoint name. In q8 a row is blocks of 34 bytes, each of 32 inputs: the scale in
+/// half precision, low byte first, and the signed codes.
 struct parameter {
     std::string name;
-    dtype type = dtype::f32;
-    std::vector<std::int64_t> shape;
+    dtype type = dtype::f32;          ///< of the elements; u8 where there are blocks instead
+    std::vector<std::int64_t> shape;  ///< in elements
     std::vector<std::byte> data;
+    held_as format = held_as::f32;
 };
 
 }  // namespace tenon::inline v0

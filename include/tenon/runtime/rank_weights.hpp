@@ -6,8 +6,8 @@
 #include <tenon/core/dtype.hpp>
 #include <tenon/detail/deferred.hpp>
 #include <tenon/device/backend.hpp>
-#include <tenon/graph/cost.hpp>
 #include <tenon/graph/lower.hpp>
+#include <tenon/graph/weight_format.hpp>
 #include <tenon/runtime/buffer.hpp>
 #include <tenon/runtime/fault.hpp>
 #include <tenon/runtime/profile.hpp>
@@ -50,10 +50,14 @@ struct held_tensor {
     tensor const* of = nullptr;  ///< what it is a slice of
     int layer = 0, expert = 0;
     share rows{}, columns{};
-    dtype type = dtype::f32;         ///< of the elements held
+    held_as format = held_as::f32;
     kernel::packed_matrix matrix{};  ///< when it is one; else
     float const* vector = nullptr;
 };
+
+constexpr kernel::panel_format panel_format_of(held_as h) {
+    return h == held_as::f32 ? kernel::panel_format::f32 : h == held_as::bf16 ? kernel::panel_format::bf16 : kernel::panel_format::q8;
+}
 
 /// The three matrices of one expert; without data on a rank that does not hold it.
 struct expert_weights {
@@ -91,7 +95,7 @@ public:
             if (t.stage != stage || (t.split == cut::root && member > 0)) continue;
             if (t.what == role::head && config_->tied && s.first_layer == 0) {  // the table is here already
                 kernel::packed_matrix& head = ends_.matrices[static_cast<std::size_t>(role::head)] = ends_.matrix(role::embed);
-                head.segments = segments_of(t.columns, t.granule);
+                head.segments = segments_as_held(t, how.format, true);
                 head.format = multiplied_as(how.profile, role::head, head.format);
                 continue;
             }
@@ -109,11 +113,15 @@ public:
     /// Bytes of the elements held, without padding.
     std::int64_t bytes() const {
         std::int64_t sum = 0;
-        for (held_tensor const& h : held_) sum += std::int64_t{h.rows.size()} * h.columns.size() * bytes_of(h.type);
+        for (held_tensor const& h : held_) sum += held_bytes(h);
         return sum;
     }
 
 private:
+    static std::int64_t held_bytes(held_tensor const& h) {
+        return bytes_of(h.format, std::int64_t{h.rows.size()} * h.columns.size());
+    }
+
     /// The first layer of the stage that `stage` changes places with: its own where there is none of as many layers.
     static int neighbours_layers(graph_view graph, int stage) {
         auto const at = static_cast<std::size_t>(stage), other = at ^ 1U;
@@ -132,14 +140,14 @@ private:
         }
         if (how.fault == testing::fault::swapped_widths && t.split == cut::rows) rows = cut_as_the_other(t, rows);
         int const from_expert = how.fault == testing::fault::shifted_owner ? (expert + 1) % t.experts : expert;
-        held_tensor h{&t, layer, expert, rows, columns, dtype::f32, {}, nullptr};
+        held_tensor h{&t, layer, expert, rows, columns, held_as::f32, {}, nullptr};
         if (t.is_matrix()) {
-            bool const narrow = held_bytes(t, how.format, source.type_of(t, from_layer, from_expert), config_->tied) == 2;
-            h.type = narrow ? dtype::bf16 : dtype::f32;
+            h.format = held_format(t, how.format, source.type_of(t, from_layer, from_expert), config_->tied);
+            int const segments = segments_as_held(t, how.format, config_->tied);
             kernel::packed_matrix m{.rows = rows.size(),
                                     .columns = columns.size(),
-                                    .segments = segments_of(t.columns, t.granule) / (t.split == cut::columns ? t.ranks : 1),
-                                    .format = narrow ? kernel::panel_format::bf16 : kernel::panel_format::f32,
+                                    .segments = segments / (t.split == cut::columns ? t.ranks : 1),
+                                    .format = panel_format_of(h.format),
                                     .first_row = rows.begin};
             void* const to = memory_.take(backend_->packed_bytes(m));
             source.read(t, from_layer, from_expert, rows, columns,
@@ -147,6 +155,10 @@ private:
                             if (is_end)
                                 for (int r = 0; r < count; ++r)
                                     require_finite(source, t, rows.begin + first + r, from + r * stride, columns.size(), type);
+                            if (h.format == held_as::q8)
+                                for (int r = 0; r < count; ++r)
+                                    require_scales(source, t, from_layer, from_expert, rows.begin + first + r, columns.begin, from + r * stride,
+                                                   columns.size(), type);
                             pack(to, m, first, count, from, stride, type);
                         });
             m.data = to;
@@ -162,7 +174,7 @@ private:
         }
         held_.push_back(h);
         if (how.observer != nullptr)
-            how.observer->loaded(source.name_of(t, layer, expert), std::int64_t{h.rows.size()} * h.columns.size() * bytes_of(h.type), 0);
+            how.observer->loaded(source.name_of(t, layer, expert), held_bytes(h), 0);
     }
 
     /// In parts of whole panels, so that no two threads write one.
@@ -202,6 +214,16 @@ private:
         if (!finite)
             refuse("weights_are_finite", "tensor " + source.name_of(t, 0) + " has an infinity or a NaN" +
                                              (row < 0 ? std::string() : " in row " + std::to_string(row)));
+    }
+
+    /// In q8 a scale, a 127th of the largest weight of its block, is a number in half precision.
+    static void require_scales(checkpoint::tensor_source const& source, tensor const& t, int layer, int expert, int row, int first_column,
+                               std::byte const* from, int count, dtype type) {
+        int const k = kernel::beyond_q8(from, type, count);
+        if (k < 0) return;
+        refuse("q8_holds_weights", "tensor " + source.name_of(t, layer, expert) + ", row " + std::to_string(row) + ", block " +
+                                       std::to_string((first_column + k) / kernel::q8_block) + ": input " + std::to_string(first_column + k) +
+                                       " is too large for a half-precision scale, or no number; f32 or bf16 would do");
     }
 
     /// The red arms of whole experts: what a rank holds is in the wrong place.

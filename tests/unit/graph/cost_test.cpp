@@ -260,7 +260,7 @@ counted count(graph_view g, int stage, int member, weights format) {
         std::int64_t const elements = std::int64_t{t.rows_of(member).size()} * t.columns_of(member).size();
         std::int64_t held = 0;
         each_held(t, g.stages[static_cast<std::size_t>(stage)], *g.config, member, [&held](int, int) { ++held; });
-        sum.bytes += held * elements * held_bytes(t, format, dtype::bf16, false);
+        sum.bytes += held * bytes_of(held_format(t, format, dtype::bf16, false), elements);
         routed_experts const& e = g.config->kinds[static_cast<std::size_t>(t.kind)].experts;
         if (t.is_of_expert()) sum.flops += 2 * held * elements * e.chosen / e.count;
         if (t.is_matrix() && !t.is_of_expert() && t.what != role::embed) sum.flops += 2 * held * elements;
@@ -273,7 +273,7 @@ void costs_as_counted(graph_view g) {
     int rank = 0;
     for (int stage = 0; stage < static_cast<int>(g.stages.size()); ++stage)
         for (int member = 0; member < g.stages[static_cast<std::size_t>(stage)].ranks(); ++member, ++rank)
-            for (weights const format : {weights::stored, weights::bf16, weights::f32}) {
+            for (weights const format : {weights::stored, weights::bf16, weights::f32, weights::q8}) {
                 CAPTURE(rank);
                 counted const sum = count(g, stage, member, format);
                 cost_view const cost(g, format, dtype::bf16);
@@ -295,6 +295,31 @@ TEST_CASE("a rank costs what a count of each of its tensors, layers and experts 
     }
     costs_as_counted(routed_over<shard::expert<placement::table<0, 1, 0, 0, 1, 0, 2, 0>>, 0, 1, 2>::view());
     costs_as_counted(routed_over<shard::both<shard::tensor<>, shard::expert<placement::table<1, 1, 1, 1, 1, 1, 1, 0>>>, 0, 1>::view());
+}
+
+TEST_CASE("q8 takes 34 bytes for 32 weights of a projection, and what is looked up or routes stays as it is stored") {
+    struct whole : graph<small, stage<layers<0, 3>>> {};
+    constexpr auto cost = whole::cost<weights::q8>(dtype::bf16), narrow = whole::cost<weights::bf16>(dtype::bf16);
+    static_assert(cost.format() == weights::q8 && cost.weight_bytes(rank_index{0}) == whole::cost(weights::q8, dtype::bf16).weight_bytes(rank_index{0}));
+    std::int64_t saved = 0;
+    for (tensor const& t : whole::ir().tensors)
+        if (takes_weight_format(t.what, false)) saved += (2 * 32 - 34) * (std::int64_t{t.rows} * t.columns / 32) * t.layers;
+    CHECK(narrow.weight_bytes(rank_index{0}) - cost.weight_bytes(rank_index{0}) == saved);
+    CHECK(held_format({.what = role::router}, weights::q8, dtype::bf16, false) == held_as::bf16);
+    CHECK(held_format({.what = role::embed}, weights::q8, dtype::f32, false) == held_as::f32);
+    CHECK(held_format({.what = role::head}, weights::q8, dtype::f32, true) == held_as::f32);
+    CHECK(held_format({.what = role::head}, weights::q8, dtype::f32, false) == held_as::q8);
+}
+
+TEST_CASE("segments of a product in q8 are whole blocks") {
+    auto const of = [](int columns, int granule, weights format) { return segments_as_held({.what = role::o, .columns = columns, .granule = granule}, format, false); };
+    CHECK(of(8 * 16, 16, weights::bf16) == 8);
+    CHECK(of(8 * 16, 16, weights::q8) == 4);
+    CHECK(of(8 * 24, 24, weights::q8) == 2);
+    CHECK(of(4 * 80, 80, weights::q8) == 2);
+    CHECK(of(32 * 128, 128, weights::q8) == of(32 * 128, 128, weights::f32));
+    CHECK(of(14 * 64, 64, weights::q8) == 2);
+    CHECK(of(96, 32, weights::q8) == 1);
 }
 
 TEST_CASE("a placed graph costs what its map says, and never more than the stage that awaits it") {

@@ -71,6 +71,32 @@ constexpr model_config routed(routed_experts experts) {
 constexpr model_config few_experts = mixture_but([](auto& s) { s.experts = 3; s.expert_width = 3; });
 constexpr model_config narrow_shared = model::with_experts(tiny, {.count = 8, .chosen = 2, .width = 96, .shared_width = 3}, {2, 3});
 
+/// Tiny, with four experts and a shared one in its last two layers.
+constexpr model_config with_widths(int width, int shared) {
+    return model::with_experts(tiny, {.count = 4, .chosen = 2, .width = width, .shared_width = shared}, {2, 3});
+}
+
+/// A graph that is lawful, and cannot be held in q8.
+struct refused_format {
+    model_config config{};
+    std::string_view plan{}, tensor{};
+    violation expected{};
+};
+std::vector<refused_format> refused_formats() {
+    return {
+        // the rows of one matrix are not whole blocks: wherever it is cut, and in which layer it is
+        {tiny_but([](auto& s) { s.ffn = 176; }), "all@0", "down", broken(law::blocks_divide_inputs, 0, {q::inputs, 176}, {q::block, 32})},
+        {tiny_but([](auto& s) { s.hidden = 80; s.head_dim = 16; }), "0-1@0;2-3@1,2", "q", broken(law::blocks_divide_inputs, 0, {q::inputs, 80}, {q::block, 32})},
+        {with_widths(64, 176), "0-1@0;2-3@0,1:expert", "shared_down", broken(law::blocks_divide_inputs, 1, {q::inputs, 176}, {q::block, 32})},
+        {with_widths(80, 64), "all@0,1:tensor+expert_width", "expert_down", broken(law::blocks_divide_inputs, 0, {q::inputs, 80}, {q::block, 32})},
+        // a block would lie on two ranks: two heads of 16 share one
+        {tiny_but([](auto& s) { s.hidden = 128; s.heads = 8; s.kv_heads = 8; s.head_dim = 16; s.ffn = 18432; }), "all@0,1,2,3,4,5,6,7:tensor.reduce", "o",
+         or_gather(broken(law::reduce_divides_segments, 0, {q::segments, 4}, {q::ranks, 8}, would_do_(1, 2, 4)))},
+        {tiny_but([](auto& s) { s.heads = 8; s.head_dim = 24; s.ffn = 256; }), "0-1@0;2-3@3,4,5,6:tensor.reduce", "o",
+         or_gather(broken(law::reduce_divides_segments, 1, {q::segments, 2}, {q::ranks, 4}, would_do_(1, 2)))},
+    };
+}
+
 constexpr model_config six_heads = tiny_but([](auto& s) { s.hidden = 96; s.heads = 6; s.kv_heads = 6; s.ffn = 256; });
 
 // What a plan and a config can break. Built in a function: clang 14 takes long over a constant of thirty configs.
@@ -306,6 +332,40 @@ TEST_CASE("a placement map that fits puts every expert where its row says, and a
     CHECK(met.view().stages[1].owners.size() == 24);
 }
 
+TEST_CASE("a format that a lawful graph cannot be held in is refused with the tensor, its width and the block, or the ranks that would do") {
+    for (refused_format const& r : refused_formats()) {
+        CAPTURE(r.plan);
+        CAPTURE(r.tensor);
+        dynamic_graph const g(r.config, plan::parse(r.plan));
+        format_violation const found = validate_format(g.view(), weights::q8);
+        CHECK(found.broken == r.expected);
+        CHECK(name_of(found.what) == r.tensor);
+        for (weights const w : {weights::stored, weights::f32, weights::bf16}) CHECK_FALSE(validate_format(g.view(), w));
+        std::string wanted = explain(r.expected);
+        wanted.insert(name_of(r.expected.which).size() + 2, "tensor " + std::string(r.tensor) + " in q8: ");
+        CHECK_THROWS_WITH_AS(g.cost(weights::q8), wanted.c_str(), graph_error);
+        for (int i = 0; i < r.expected.instead.count; ++i) {  // what would do does
+            std::string text(r.plan.substr(0, r.plan.rfind('@') + 1));
+            for (int rank = 0; rank < r.expected.instead.value[static_cast<std::size_t>(i)]; ++rank) text += (rank > 0 ? "," : "") + std::to_string(rank);
+            dynamic_graph const mended(r.config, plan::parse(text + std::string(r.plan.substr(r.plan.rfind(':')))));
+            CHECK_FALSE(validate_format(mended.view(), weights::q8));
+        }
+        if (r.expected.gather_would_do) {
+            std::string const text(r.plan.substr(0, r.plan.rfind(".reduce")));
+            CHECK_FALSE(validate_format(dynamic_graph(r.config, plan::parse(text)).view(), weights::q8));
+        }
+    }
+    // Widths are cut in whole blocks of 32 in every format, so that a plan which would cut a block is refused before a format is named: an
+    // expert's 320 inputs, a shared one's 96 and an FFN's 18432 are 2, 1 and 8 segments of whole blocks.
+    for (auto const& [config, plan] : {std::pair(with_widths(320, 64), "0-1@0;2-3@0,1,2,3:expert_width.reduce"), std::pair(with_widths(320, 64), "0-1@0;2-3@0,1,2,3,4,5,6,7:expert_width.reduce"),
+                                       std::pair(with_widths(320, 96), "0-1@0;2-3@0,1:tensor.reduce+expert_width")})
+        CHECK_THROWS_WITH_AS(dynamic_graph(config, plan::parse(plan)), doctest::Contains("reduce_divides_segments"), graph_error);
+    model_config const routes = model::with_experts(tiny_but([](auto& s) { s.head_dim = 32; s.kv_heads = 4; }),
+                                                    {.count = 4, .chosen = 2, .width = 320, .shared_width = 64}, {2, 3});
+    for (std::string_view const plan : {"0-1@0;2-3@0,1:expert_width.reduce", "0-1@0;2-3@0,1:tensor.reduce+expert_width.reduce", "0-1@0;2-3@0,1,2,3:tensor+expert_width"})
+        CHECK_FALSE(validate_format(dynamic_graph(routes, plan::parse(plan)).view(), weights::q8));
+}
+
 TEST_CASE("a builder of plans refuses what no graph could be made of") {
     for (refused_builder const& r : refused_builders()) check_refused(r.expected, r.build);
 }
@@ -318,6 +378,7 @@ TEST_CASE("the tables of refusals leave no law out") {
     for (refused_builder const& r : refused_builders()) mark(r.expected);
     for (refused_map const& r : refused_maps()) mark(r.expected);
     mark(no_map);
+    for (refused_format const& r : refused_formats()) mark(r.expected);
     for (std::size_t i = 1; i < broken_once.size(); ++i) {
         CAPTURE(law_table[i].name);
         CHECK(broken_once[i]);

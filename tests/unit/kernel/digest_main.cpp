@@ -123,5 +123,13 @@ int main(int argc, char** argv) {
     }
     show("routing", routed);
     show("combine", summed);
+    floats quantised;
+    for (int columns : {32, 640, 1024})
+        for (int rows : {1, 2, 5, 16, 31}) {
+            int const outputs = 131;
+            matrix const w(random.row(at(outputs * columns)), outputs, columns, tenon::segments_of(columns, 32), panel_format::q8);
+            append(quantised, run(which, w, random.row(at(rows * columns)), rows));
+        }
+    show("matmul q8", quantised);
     return 0;
 }

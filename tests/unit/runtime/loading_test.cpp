@@ -114,6 +114,39 @@ TEST_CASE("parameters() of routed models are bit-equal to the files under every 
         }
 }
 
+TEST_CASE("parameters() in q8 are the blocks of the files' rows under every split, and what takes no format comes back as it is stored") {
+    for (dtype const type : {dtype::f32, dtype::bf16, dtype::f16}) {
+        geometry g = small();
+        g.type = type;
+        g.head_dim = 32;
+        g.tied = type == dtype::bf16;
+        random_model const files(g, 41);
+        for (std::string const text : {"all@0", "0@0;1@1", "all@0,1", "all@0,1,2,3:tensor.reduce", "all@0,1,2,3,4,5,6,7:tensor.reduce"}) {
+            CAPTURE(text);
+            auto m = dynamic_causal_lm<>::load(files.directory(), plan::parse(text), runtime::sequential{}, {.weights = weights::q8});
+            cost_view const cost(m.graph(), weights::q8, type);
+            for (int r = 0; r < m.ranks(); ++r) CHECK(m.weight_bytes({r}) == cost.weight_bytes(rank_index{r}));
+            for (parameter const& p : m.parameters()) {
+                CAPTURE(p.name);
+                stored_tensor const& t = files.tensors().at(p.name);
+                bool const projects = p.name.find("_proj.weight") != std::string::npos || p.name == "lm_head.weight";
+                CHECK((p.format == held_as::q8) == projects);
+                CHECK(p.shape == t.shape);
+                if (!projects) {
+                    CHECK(p.type == (type == dtype::bf16 && p.shape.size() == 2 ? dtype::bf16 : dtype::f32));
+                    continue;
+                }
+                CHECK(p.type == dtype::u8);
+                std::vector<std::byte> const bytes = t.bytes();
+                auto const K = static_cast<int>(p.shape[1]);
+                std::vector<std::byte> expected(kernel::row_bytes(kernel::panel_format::q8, K) * static_cast<std::size_t>(p.shape[0]));
+                kernel::store_row(expected.data(), kernel::panel_format::q8, bytes.data(), type, static_cast<int>(t.values.size()));
+                CHECK(p.data == expected);
+            }
+        }
+    }
+}
+
 TEST_CASE("A matrix of the files that is held as stored has the file's type") {
     geometry g = small();
     g.type = dtype::bf16;

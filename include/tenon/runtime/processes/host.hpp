@@ -445,7 +445,7 @@ private:
         p.expert = in.take<int>();
         p.rows = in.take<share>();
         p.columns = in.take<share>();
-        p.type = in.one_of(last_of<dtype>);
+        p.format = in.one_of(last_of<held_as>);
         auto const size = in.take<std::uint64_t>();
         p.data = in.some(static_cast<std::size_t>(size));
         in.end();
@@ -463,8 +463,7 @@ private:
             if (t.what != p.what || !in_layers || p.expert < 0 || p.expert >= t.experts || !within(p.rows, t.rows) ||
                 !within(p.columns, t.columns))
                 continue;
-            return p.data.size() == static_cast<std::size_t>(p.rows.size()) * static_cast<std::size_t>(p.columns.size()) *
-                                        static_cast<std::size_t>(bytes_of(p.type));
+            return p.data.size() == static_cast<std::size_t>(p.rows.size() * bytes_of(p.format, p.columns.size()));
         }
         return false;
     }

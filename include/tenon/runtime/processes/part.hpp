@@ -78,11 +78,13 @@ inline constexpr device_kind last_of<device_kind> = device_kind::user;
 template <>
 inline constexpr dtype last_of<dtype> = dtype::f64;
 template <>
+inline constexpr held_as last_of<held_as> = held_as::q8;
+template <>
 inline constexpr placing last_of<placing> = placing::awaited;
 template <>
 inline constexpr kv_format last_of<kv_format> = kv_format::bf16;
 template <>
-inline constexpr tenon::v0::weights last_of<tenon::v0::weights> = tenon::v0::weights::bf16;
+inline constexpr tenon::v0::weights last_of<tenon::v0::weights> = tenon::v0::weights::q8;
 template <>
 inline constexpr testing::fault last_of<testing::fault> = testing::fault::swapped_widths;
 template <>

@@ -280,7 +280,7 @@ private:
                 .put(p.expert)
                 .put(share{p.rows.begin + first, p.rows.begin + first + count})
                 .put(p.columns)
-                .put(p.type);
+                .put(p.format);
             out.list(p.data.subspan(static_cast<std::size_t>(first) * row, static_cast<std::size_t>(count) * row));
             say(message_kind::pieces, out);
         }

@@ -77,7 +77,7 @@ public:
           only_(only),
           machine_(graph, open, options.isa, options.fault, options.routing != nullptr, only),
           angles_(*graph.config),
-          words_(machine_.stages().size()) {
+          words_(meeting_words::count(machine_.stages().size(), static_cast<std::size_t>(machine_.workers()))) {
         int const runners = kind == runtime_kind::threads ? machine_.workers() : 1;
         machine_.keep_kv_in(options.kv);
         machine_.employ(options.threads, options.pin_threads, kind != runtime_kind::threads);
@@ -141,7 +141,8 @@ public:
             basic_local_executor* self = nullptr;
             batch const* what = nullptr;
             void run(int worker) override {
-                meeting_place place(self->words_.data(), self->machine_.stages(), self->call_, self->failed_, nullptr, {self->team_->spins()});
+                meeting_place place({self->words_.data(), static_cast<std::size_t>(self->machine_.workers())}, self->machine_.stages(),
+                                    self->call_, self->failed_, nullptr, self->team_->patience_of(worker));
                 self->machine_.serve(worker, *what, place);
             }
         } job;
@@ -179,7 +180,7 @@ private:
     int only_;
     basic_machine<Lazy> machine_;
     basic_angles<Lazy> angles_;
-    deferred<Lazy, std::vector<stage_words>> words_;
+    deferred<Lazy, std::vector<awaited_word>> words_;
     shared_word failed_{0};  ///< a rank of this call threw
     std::uint32_t call_ = 0;
     deferred<Lazy, std::unique_ptr<thread_team>> team_;  // last: its threads end before what they use

@@ -180,6 +180,7 @@ public:
                            "token id " + std::to_string(id) + "; 0 to " + std::to_string(engine_.config().vocab - 1) + " would do");
         }
         result_.ids.assign(prompts.begin(), prompts.end());
+        for (auto& ids : result_.ids) ids.reserve(ids.size() + static_cast<std::size_t>(options.max_new_tokens));  // they fit the model
         if (options.max_new_tokens == 0 && options.observer == nullptr) return;
         for (auto const& ids : result_.ids)
             lines_.push_back({engine_.make_state(held_, static_cast<std::int64_t>(ids.size()) + (std::max)(options.max_new_tokens - 1, 0),

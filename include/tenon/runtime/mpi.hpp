@@ -147,7 +147,7 @@ public:
         if (b.rows() == 0) return;
         {
             kernel::flush_to_zero_guard const exact;
-            basic_message_place<Lazy> place(machine_, b, group_->own(), group_->comm());
+            basic_message_place<Lazy> place(machine_, b, group_->own(), group_->comm(), room_);
             machine_.serve(group_->own(), b, place);
         }
         std::size_t const last = machine_.graph().stages.size() - 1;
@@ -253,6 +253,7 @@ private:
     basic_machine<Lazy> machine_;
     basic_angles<Lazy> angles_;
     bool traces_;
+    message_room room_;
     unroutable_row unroutable_{};
     std::vector<std::vector<std::int32_t>> traced_;
 };

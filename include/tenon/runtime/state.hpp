@@ -5,6 +5,7 @@
 #include <tenon/core/error.hpp>
 #include <tenon/runtime/sequence_cache.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -23,6 +24,7 @@ using engine = basic_engine<>;
 struct forgotten_sequences {
     std::mutex mutex;
     std::vector<std::int64_t> numbers;
+    std::atomic<bool> any{false};  ///< whether it is worth to lock
 };
 
 struct sequence {
@@ -33,13 +35,14 @@ struct sequence {
         if (forgotten == nullptr) return;
         std::lock_guard const lock(forgotten->mutex);
         forgotten->numbers.push_back(number);
+        forgotten->any.store(true, std::memory_order_release);
     }
 
-    std::uint64_t owner = 0;             ///< of the engine that made it
-    std::int64_t number = 0;             ///< how many that engine had made before
-    std::int64_t length = 0;             ///< positions held
-    std::int64_t room = 0;               ///< most positions: what it was made with where it does not grow, else the model's
-    std::vector<sequence_cache> caches;  ///< one a rank of the graph
+    std::uint64_t owner = 0;                           ///< of the engine that made it
+    std::int64_t number = 0;                           ///< how many that engine had made before
+    std::int64_t length = 0;                           ///< positions held
+    std::int64_t room = 0;                             ///< most positions: what it was made with where it does not grow, else the model's
+    std::vector<sequence_cache> caches;                ///< one a rank of the graph
     std::shared_ptr<forgotten_sequences> forgotten{};  ///< where it is told that this one is no more
 };
 }  // namespace detail

@@ -35,9 +35,11 @@ public:
 
     /// `all`: how many threads the model has on this machine, this team's among them. Worker w > 0 stays on the core first_core + w, counted
     /// around those that the process may use, where there are as many cores as threads; with -1 on none.
-    explicit thread_team(int workers, int all = 0, int first_core = -1) : errors_(static_cast<std::size_t>(workers)) {
-        bool const crowded = static_cast<unsigned>((std::max)(workers, all)) > std::thread::hardware_concurrency();
-        spins_ = crowded ? 0 : 4000;
+    explicit thread_team(int workers, int all = 0, int first_core = -1)
+        : errors_(static_cast<std::size_t>(workers)),
+          how_(static_cast<std::size_t>(workers), alone_on_its_line{patience((std::max)(workers, all))}),
+          done_(std::make_unique<awaited_word[]>(static_cast<std::size_t>(workers))) {
+        bool const crowded = static_cast<unsigned>((std::max)(workers, all)) > cores_to_run_on();
         threads_.reserve(static_cast<std::size_t>(workers));
         try {
             for (int w = 1; w < workers; ++w) threads_.emplace_back([this, w, core = first_core < 0 || crowded ? -1 : first_core + w] {
@@ -58,19 +60,17 @@ public:
     thread_team& operator=(thread_team const&) = delete;
     ~thread_team() { stop(); }
 
-    int spins() const noexcept { return spins_; }
+    /// How a worker waits; its own alone.
+    patience& patience_of(int worker) noexcept { return how_[static_cast<std::size_t>(worker)].how; }
 
     /// Returns when all are done; rethrows the exception of the lowest worker that threw.
     void run(job& work) {
         job_ = &work;
-        std::uint32_t const done = done_.load(std::memory_order_relaxed);
-        if (!threads_.empty()) {
-            left_.store(static_cast<std::uint32_t>(threads_.size()), std::memory_order_relaxed);
-            call_.fetch_add(1, std::memory_order_release);
-            call_.notify_all();
-        }
+        std::uint32_t const call = call_.value.load(std::memory_order_relaxed) + 1;
+        if (!threads_.empty()) set_word(call_, call);
         work_as(0);
-        if (!threads_.empty()) wait_for_change(done_, done, {spins_});
+        for (std::size_t w = 1; w <= threads_.size(); ++w)
+            patience_of(0).await(done_[w], [call](std::uint32_t done) { return done == call; });
         std::exception_ptr first;
         for (std::exception_ptr& e : errors_) {
             if (e && !first) first = e;
@@ -96,6 +96,9 @@ private:
         static_cast<void>(number);
 #endif
     }
+    struct alignas(64) alone_on_its_line {
+        patience how;
+    };
 
     void work_as(int worker) noexcept {
         try {
@@ -105,33 +108,28 @@ private:
     }
 
     void serve(int worker) noexcept {
-        for (std::uint32_t seen = 0;;) {
-            wait_for_change(call_, seen, {spins_});
-            seen = call_.load(std::memory_order_acquire);
+        for (std::uint32_t call = 0;;) {
+            patience_of(worker).await(call_, [call](std::uint32_t told) { return told != call; });
+            call = call_.value.load(std::memory_order_acquire);
             if (stopping_.load(std::memory_order_acquire)) return;
             work_as(worker);
-            if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-                done_.fetch_add(1, std::memory_order_release);
-                done_.notify_all();
-            }
+            set_word(done_[static_cast<std::size_t>(worker)], call);
         }
     }
 
     void stop() noexcept {
         stopping_.store(true, std::memory_order_release);
-        call_.fetch_add(1, std::memory_order_release);
-        call_.notify_all();
+        set_word(call_, call_.value.load(std::memory_order_relaxed) + 1);
         for (std::thread& t : threads_) t.join();
         threads_.clear();
     }
 
     std::vector<std::exception_ptr> errors_;  ///< one a worker
-    int spins_ = 0;
+    std::vector<alone_on_its_line> how_;
     job* job_ = nullptr;
     std::atomic<bool> stopping_{false};
-    alignas(64) std::atomic<std::uint32_t> call_{0};
-    alignas(64) std::atomic<std::uint32_t> left_{0};
-    alignas(64) std::atomic<std::uint32_t> done_{0};
+    awaited_word call_{};
+    std::unique_ptr<awaited_word[]> done_;  ///< the last call that each worker has run
     std::vector<std::thread> threads_;
 };
 

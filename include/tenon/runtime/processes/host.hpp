@@ -1,5 +1,6 @@
 // The host's side: it starts the workers of a graph, tells each its part, sends batches and gathers answers. A worker that dies, hangs or
-// talks nonsense becomes one error, and the others are ended with it. SPDX-License-Identifier: Apache-2.0
+// talks nonsense becomes one error, and the others are ended with it.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/checkpoint/folder.hpp>
 #include <tenon/core/error.hpp>
@@ -45,7 +46,6 @@ public:
                            load_options const& options, process_options const& how, std::uint64_t backends)
         : how_(how),
           options_(&options),
-          owner_(::getpid()),
           machine_(graph, open, options.isa, options.fault, false),
           control_memory_(shared_memory::make(control_block::bytes_for(graph.stages.size(), static_cast<std::size_t>(machine_.workers())))),
           arena_memory_(shared_memory::make(std::size_t{1} << 16)),
@@ -122,16 +122,19 @@ public:
         rows_ = b.rows();
         if (b.rows() == 0) return;
         control_.failed().store(0, std::memory_order_release);
-        byte_writer out;
-        out.put(++call_).put(static_cast<std::uint64_t>(arena_memory_.bytes())).put(static_cast<std::uint64_t>(b.parts.size()));
-        for (batch_part const& p : b.parts) out.put(p.number).put(p.first_row).put(p.rows).put(p.first_position);
-        out.list(std::span<token_id const>(b.tokens)).list(std::span<int const>(b.wanted));
+        command_.clear();
+        command_.put(++call_).put(static_cast<std::uint64_t>(arena_memory_.bytes())).put(static_cast<std::uint64_t>(b.parts.size()));
+        for (batch_part const& p : b.parts) command_.put(p.number).put(p.first_row).put(p.rows).put(p.first_position);
+        command_.list(std::span<token_id const>(b.tokens)).list(std::span<int const>(b.wanted));
         struct answers final : listener {
             basic_process_executor* self = nullptr;
             void answer(int worker, byte_reader& in) override { self->take_answer(worker, in); }
         } listening;
         listening.self = this;
-        tell_all(message_kind::forward, out, &listening);
+        if (command_.bytes().size() <= call_words::room)
+            call_all(listening);
+        else
+            tell_all(message_kind::forward, command_, &listening);
     }
     float const* logits() const override { return machine_.logits(); }
     unroutable_row take_unroutable() override { return std::exchange(unroutable_, {}); }
@@ -280,19 +283,78 @@ private:
         gather(to, all_workers());
     }
 
+    /// The same by the words of shared memory, as long as nobody sleeps: then nothing here calls the system.
+    void call_all(listener& to) {
+        require_alive();
+        forget(0);
+        call_words& call = control_.call();
+        call.bytes = command_.bytes().size();
+        std::memcpy(call.command, command_.bytes().data(), command_.bytes().size());
+        call.expected.store(call.expected.load(std::memory_order_relaxed) + static_cast<std::uint32_t>(machine_.workers()),
+                            std::memory_order_relaxed);
+        for (int w = 0; w < machine_.workers(); ++w) {
+            worker_words& words = control_.of(w);
+            words.told_here.store(1, std::memory_order_relaxed);
+            words.told.fetch_add(1, std::memory_order_seq_cst);
+        }
+        for (int w = 0; w < machine_.workers(); ++w)
+            if (control_.of(w).asleep.load(std::memory_order_seq_cst) != 0) send_bytes(w, message_kind::nudge, {});
+        patience_.sees([this] { return all_have_answered(); });
+        waiting_for_.clear();
+        for (int w = 0; w < machine_.workers(); ++w)
+            if (!hear_here(w, &to)) waiting_for_.push_back(w);
+        if (!waiting_for_.empty()) gather(&to, waiting_for_);
+    }
+    /// Every worker the last command that lay in shared memory, there or by its channel.
+    bool all_have_answered() const {
+        return control_.call().answered.load(std::memory_order_seq_cst) == control_.call().expected.load(std::memory_order_relaxed);
+    }
+    /// Takes a worker's answer out of shared memory, where all have answered and this one has not said something else before.
+    bool hear_here(int w, listener* to) {
+        worker_words& words = control_.of(w);
+        if (!all_have_answered() || words.answers.load(std::memory_order_acquire) != at(w).heard + 1 ||
+            words.answered_here.load(std::memory_order_relaxed) == 0)
+            return false;
+        ++at(w).heard;
+        unroutable_row const worst{words.layer, words.row};
+        byte_reader in(std::as_bytes(std::span(&worst, 1)));
+        held_to_sense(w, [&] {
+            if (to != nullptr) to->answer(w, in);
+        });
+        return true;
+    }
+    /// Calls `take` with what a worker has said; nonsense ends them all.
+    template <class Take>
+    void held_to_sense(int w, Take take) {
+        try {
+            take();
+        } catch (refusal const& r) {
+            if (r.law_name().starts_with("worker_message")) give_up(w, std::string("the worker talks nonsense: ") + r.what());
+            throw;
+        }
+    }
+
     void send(int w, message_kind kind, byte_writer const& out) {
-        channel_end const e = at(w).talk.send(kind, out.bytes(), monotonic_seconds() + how_.hang_seconds);
+        control_.of(w).told_here.store(0, std::memory_order_relaxed);
+        send_bytes(w, kind, out.bytes());
+        control_.of(w).told.fetch_add(1, std::memory_order_release);
+    }
+    void send_bytes(int w, message_kind kind, std::span<std::byte const> bytes) {
+        channel_end const e = at(w).talk.send(kind, bytes, monotonic_seconds() + how_.hang_seconds);
         if (e != channel_end::open)
             give_up(w, e == channel_end::late ? "the worker takes no command within " + seconds(how_.hang_seconds) : "the worker");
-        control_.of(w).told.fetch_add(1, std::memory_order_release);
     }
 
     /// Tells the workers of sequences that are no more, where there are more than `most`.
     void forget(std::size_t most) {
+        if (!forgotten_->any.load(std::memory_order_acquire)) return;
         std::vector<std::int64_t> numbers;
         {
             std::lock_guard const lock(forgotten_->mutex);
-            if (forgotten_->numbers.size() > most) numbers.swap(forgotten_->numbers);
+            if (forgotten_->numbers.size() > most) {
+                numbers.swap(forgotten_->numbers);
+                forgotten_->any.store(false, std::memory_order_relaxed);
+            }
         }
         if (numbers.empty()) return;
         byte_writer out;
@@ -315,10 +377,20 @@ private:
         double last = monotonic_seconds(), quiet = 0;
         std::vector<::pollfd> polled;
         while (!waiting_for.empty()) {
-            linger(waiting_for);
             polled.clear();
-            for (int const w : waiting_for) polled.push_back({at(w).talk.number(), POLLIN, 0});
-            bool moved = ::poll(polled.data(), polled.size(), 100) > 0;
+            patience_.sees([&] { return is_worth_a_look(waiting_for); });
+            call_words& call = control_.call();
+            call.asleep.store(1, std::memory_order_seq_cst);  // from now on the last to answer in shared memory sends a nudge
+            bool moved = false;
+            for (int const w : waiting_for)
+                if (hear_here(w, own ? nullptr : to)) done_.push_back(w);
+            if (!done_.empty()) {
+                moved = true;
+            } else {
+                for (int const w : waiting_for) polled.push_back({at(w).talk.number(), POLLIN, 0});
+                moved = ::poll(polled.data(), polled.size(), 100) > 0;
+            }
+            call.asleep.store(0, std::memory_order_relaxed);
             for (std::size_t i = 0; moved && i < polled.size(); ++i) {
                 if (polled[i].revents == 0) continue;
                 try {
@@ -347,11 +419,13 @@ private:
         refuse("workers_compute", who(first.worker) + ": " + first.sentence);
     }
 
-    /// Spins while nobody has answered, for the time of a short step: to be woken costs more.
-    void linger(std::vector<int> const& waiting_for) {
-        for (int i = 0; i < spins_; ++i, pause_cpu())
-            for (int const w : waiting_for)
-                if (is_ahead(control_.of(w).answers, at(w).heard)) return;
+    /// Whether one of these has said something that can be taken.
+    bool is_worth_a_look(std::vector<int> const& waiting_for) {
+        bool const all = all_have_answered();
+        for (int const w : waiting_for)
+            if (is_ahead(control_.of(w).answers, at(w).heard) && (all || control_.of(w).answered_here.load(std::memory_order_relaxed) == 0))
+                return true;
+        return false;
     }
 
     static bool is_busy(char run_state) { return run_state == 'R' || run_state == 'D'; }
@@ -374,14 +448,13 @@ private:
     /// Receives one message of a worker, and tells of it.
     void hear(int w, listener* to, failure& first) {
         channel_end e = channel_end::closed;
-        try {
+        held_to_sense(w, [&] {
             e = at(w).talk.receive(heard_, monotonic_seconds() + how_.hang_seconds);
+            if (e != channel_end::open || heard_.kind == message_kind::nudge) return;
             ++at(w).heard;
-            if (e == channel_end::open) return take(w, to, first);
-        } catch (refusal const& r) {
-            if (r.law_name().starts_with("worker_message")) give_up(w, std::string("the worker talks nonsense: ") + r.what());
-            throw;
-        }
+            take(w, to, first);
+        });
+        if (e == channel_end::open) return;
         give_up(w, e == channel_end::late ? "the worker stops in the middle of an answer for " + seconds(how_.hang_seconds) : "the worker");
     }
     void take(int w, listener* to, failure& first) {
@@ -481,8 +554,8 @@ private:
         refuse("workers_live", cause_ + "; all workers of the model are ended, and another load would do");
     }
     void require_alive() const {
-        if (owner_ != ::getpid())
-            refuse("workers_live", "the workers of this model are those of process " + std::to_string(owner_) +
+        if (mark_.is_of_a_fork())
+            refuse("workers_live", "the workers of this model are those of process " + std::to_string(mark_.made_by()) +
                                        ", of which this one is a fork; another load would do");
         if (!cause_.empty()) refuse("workers_live", "the workers of this model are ended (" + cause_ + "); another load would do");
     }
@@ -504,7 +577,7 @@ private:
 
     /// A worker that hears nothing more ends by itself; one that does not is killed.
     void end() noexcept {
-        if (owner_ != ::getpid()) {  // a fork of the host: the workers are not its
+        if (mark_.is_of_a_fork()) {  // a fork of the host: the workers are not its
             for (worker_process& p : workers_) p.abandon();
             return;
         }
@@ -517,7 +590,7 @@ private:
 
     process_options how_;
     load_options const* options_;  ///< while loading
-    ::pid_t owner_;
+    fork_mark mark_;
     basic_machine<Lazy> machine_;  ///< its ranks hold nothing: where they publish is all that the host needs of them
     shared_memory control_memory_, arena_memory_;
     control_block control_;
@@ -525,7 +598,9 @@ private:
     static constexpr std::size_t most_forgotten = 1000;  ///< that a call which has nothing else to say keeps to itself
     std::uint32_t call_ = 0;
     int rows_ = 0;  ///< of the call
-    int spins_ = idle_spins(machine_.workers());
+    patience patience_ = patience_between_calls(machine_.workers() * options_->threads);
+    byte_writer command_;  ///< of a call
+    std::vector<int> waiting_for_;
     std::int64_t bytes_done_ = 0, bytes_total_ = 0;
     bool traces_ = options_->routing != nullptr;
     unroutable_row unroutable_{};

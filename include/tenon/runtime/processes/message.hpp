@@ -32,8 +32,9 @@ enum class message_kind : std::uint32_t {
     write_layer,  ///< host
     done,         ///< worker
     failed,       ///< worker: the name of a law, and a sentence
+    nudge,        ///< both: something lies in shared memory, for one that sleeps; no command and no answer
 };
-inline constexpr std::uint32_t last_message_kind = static_cast<std::uint32_t>(message_kind::failed);
+inline constexpr std::uint32_t last_message_kind = static_cast<std::uint32_t>(message_kind::nudge);
 
 struct message_header {
     std::uint32_t magic = 0x4e4e5431;  // "1TNN"
@@ -97,12 +98,18 @@ public:
     }
     template <class T>
     std::vector<T> list() {
+        std::vector<T> values;
+        list(values);
+        return values;
+    }
+    /// Into a list that may have the room.
+    template <class T>
+    void list(std::vector<T>& values) {
         static_assert(std::is_trivially_copyable_v<T>);
         auto const count = take<std::uint64_t>();
         if (count > left_.size() / sizeof(T)) short_of(count * sizeof(T));
-        std::vector<T> values(static_cast<std::size_t>(count));
+        values.resize(static_cast<std::size_t>(count));
         if (count > 0) std::memcpy(static_cast<void*>(values.data()), some(values.size() * sizeof(T)).data(), values.size() * sizeof(T));
-        return values;
     }
     std::string text() {
         std::vector<char> const s = list<char>();

@@ -15,7 +15,6 @@
 #include <cstring>
 #include <new>
 #include <string>
-#include <thread>
 #include <utility>
 
 namespace tenon::inline v0::detail {
@@ -83,27 +82,74 @@ private:
     std::size_t bytes_ = 0;
 };
 
-/// The words of one worker, each on a cache line of its own. The counts of messages only say when it is worth to look into the channel.
+/// Says whether this process is a fork of the one that made it. Where the system wipes a page in a fork, that takes no call of the system.
+class fork_mark {
+public:
+    fork_mark() {
+        void* const page = ::mmap(nullptr, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (page == MAP_FAILED) return;
+#if defined(MADV_WIPEONFORK)
+        if (::madvise(page, 1, MADV_WIPEONFORK) == 0) {
+            page_ = static_cast<unsigned char volatile*>(page);
+            *page_ = 1;
+            return;
+        }
+#endif
+        ::munmap(page, 1);
+    }
+    fork_mark(fork_mark const&) = delete;
+    fork_mark& operator=(fork_mark const&) = delete;
+    ~fork_mark() {
+        if (page_ != nullptr) ::munmap(const_cast<unsigned char*>(page_), 1);
+    }
+
+    bool is_of_a_fork() const noexcept { return page_ != nullptr ? *page_ == 0 : made_by_ != ::getpid(); }
+    ::pid_t made_by() const noexcept { return made_by_; }
+
+private:
+    ::pid_t made_by_ = ::getpid();
+    unsigned char volatile* page_ = nullptr;
+};
+
+/// The words of one worker; each line is written by one side. The counts of messages say when it is worth to look into the channel, or
+/// here.
 struct worker_words {
     alignas(64) shared_word progress{0};  ///< steps taken and slices loaded
     alignas(64) shared_word told{0};      ///< messages of the host, since it told the worker its part
+    shared_word told_here{0};             ///< whether the last of them is the command of the call_words
+    alignas(64) shared_word asleep{0};    ///< the worker waits at its channel, and hears nothing else
     alignas(64) shared_word answers{0};   ///< messages of the worker, since then
+    shared_word answered_here{0};         ///< whether the last of them is these two numbers: where no router could choose
+    std::int32_t layer = -1, row = -1;
 };
 
-/// How often to look at a count before sleeping until a message comes, which is heard some tens of microseconds late: not at all where
-/// workers and host outnumber the cores. A one-rank step of 80 us took 170 us where both slept, and takes 100 us.
-inline int idle_spins(int workers) { return static_cast<unsigned>(workers) < std::thread::hardware_concurrency() ? 20'000 : 0; }
+/// What one command of the host is to all workers.
+struct call_words {
+    static constexpr std::size_t room = 16384;  ///< of a command; a longer one goes through the channels
+
+    alignas(64) shared_word failed{0};    ///< a rank of this call has thrown
+    alignas(64) shared_word answered{0};  ///< commands that workers have answered, all together: the count goes around
+    alignas(64) shared_word asleep{0};    ///< the host waits at its channels, and hears nothing else
+    alignas(64) shared_word expected{0};  ///< what `answered` is when this one is
+    std::uint64_t bytes = 0;
+    std::byte command[room]{};
+};
+
+/// How to wait for the next command, or for its answers, before sleeping until a message comes, which is heard some tens of microseconds
+/// late.
+inline patience patience_between_calls(int workers) noexcept { return patience(workers + 1, true); }
 
 /// Whether more messages have been counted than have been heard: the counts go around.
 inline bool is_ahead(shared_word const& counted, std::uint32_t heard) noexcept {
     return static_cast<std::int32_t>(counted.load(std::memory_order_acquire) - heard) > 0;
 }
 
-/// The words that all workers and the host see: a stage's meetings, a call's failure, and what is between each worker and the host.
+/// The words that all workers and the host see: a call's command and failure, a stage's meetings, and what is between each worker and the
+/// host.
 class control_block {
 public:
     static std::size_t bytes_for(std::size_t stages, std::size_t workers) {
-        return 64 + workers * sizeof(worker_words) + stages * sizeof(stage_words);
+        return sizeof(call_words) + workers * sizeof(worker_words) + meeting_words::count(stages, workers) * sizeof(awaited_word);
     }
 
     control_block(void* memory, std::size_t stages, std::size_t workers)
@@ -111,18 +157,21 @@ public:
 
     /// Sets every word to 0; by the host, before a worker maps them.
     void initialise() {
-        ::new (base_) shared_word(0);
+        ::new (base_) call_words;
         for (std::size_t w = 0; w < workers_; ++w) ::new (place_of(w)) worker_words;
-        for (std::size_t s = 0; s < stages_; ++s) ::new (place_of(workers_) + s * sizeof(stage_words)) stage_words;
+        for (std::size_t i = 0; i < meeting_words::count(stages_, workers_); ++i)
+            ::new (place_of(workers_) + i * sizeof(awaited_word)) awaited_word;
     }
-    shared_word& failed() const { return *std::launder(reinterpret_cast<shared_word*>(base_)); }
+    call_words& call() const { return *std::launder(reinterpret_cast<call_words*>(base_)); }
+    shared_word& failed() const { return call().failed; }
     worker_words& of(int worker) const {
         return *std::launder(reinterpret_cast<worker_words*>(place_of(static_cast<std::size_t>(worker))));
     }
-    stage_words* stages() const { return std::launder(reinterpret_cast<stage_words*>(place_of(workers_))); }
+    /// A stage has no more ranks than there are workers.
+    meeting_words meetings() const { return {std::launder(reinterpret_cast<awaited_word*>(place_of(workers_))), workers_}; }
 
 private:
-    std::byte* place_of(std::size_t worker) const { return base_ + 64 + worker * sizeof(worker_words); }
+    std::byte* place_of(std::size_t worker) const { return base_ + sizeof(call_words) + worker * sizeof(worker_words); }
 
     std::byte* base_;
     std::size_t stages_, workers_;

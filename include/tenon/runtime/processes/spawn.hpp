@@ -1,5 +1,6 @@
 // Starting a worker process and ending it. A worker is this very program, executed again, or another that the user names; it never is a
-// fork of a host that has threads. SPDX-License-Identifier: Apache-2.0
+// fork of a host that has threads.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/core/error.hpp>
 #include <tenon/runtime/processes/channel.hpp>

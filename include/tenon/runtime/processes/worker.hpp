@@ -73,16 +73,15 @@ public:
           arena_memory_(std::move(arena_memory)),
           machine_(graph_.view(), open, part_.isa, part_.fault, part_.traces),
           angles_(part_.config),
-          control_(control_memory_.data(), part_.stages.size(), static_cast<std::size_t>(machine_.workers())) {
+          control_(control_memory_.data(), part_.stages.size(), static_cast<std::size_t>(machine_.workers())),
+          in_a_call_(machine_.workers() * part_.threads, true),
+          between_calls_(patience_between_calls(machine_.workers() * part_.threads)) {
         if (part_.worker < 0 || part_.worker >= machine_.workers())
             refuse("worker_part_is_whole", "worker " + std::to_string(part_.worker) + " of " + std::to_string(machine_.workers()));
         if (control_memory_.bytes() < control_block::bytes_for(part_.stages.size(), static_cast<std::size_t>(machine_.workers())))
             refuse("worker_part_is_whole", "the control block has " + std::to_string(control_memory_.bytes()) + " bytes");
         machine_.keep_kv_in(part_.kv);
         machine_.employ(part_.threads, part_.pin_threads, false, part_.worker);
-        bool const crowded = static_cast<unsigned>(machine_.workers() * part_.threads) > std::thread::hardware_concurrency();
-        waiting_ = {crowded ? 0 : 4000, true};
-        idle_spins_ = (std::max)(waiting_.spins, idle_spins(machine_.workers()));
     }
 
     /// Reads the weights of this worker's ranks, and says so.
@@ -98,25 +97,47 @@ public:
     /// Serves until the host is gone.
     void serve() {
         message m;
-        for (std::uint32_t heard = 0;; ++heard) {
-            for (int i = 0; i < idle_spins_ && !is_ahead(words().told, heard); ++i) pause_cpu();  // the next token's call comes soon
-            if (host_->receive(m, never) != channel_end::open) return;
-            try {
-                obey(m);
-            } catch (refusal const& r) {
-                answer_failure(r.law_name(), std::string_view(r.what()).substr(r.law_name().size() + 2));
-            } catch (std::bad_alloc const&) {
-                answer_failure("memory_suffices", "the system gives no more memory");
-            } catch (std::exception const& e) { answer_failure("", e.what()); } catch (...) {
-                answer_failure("", "something that is no std::exception");
+        for (;;) {
+            between_calls_.sees([this] { return is_ahead(words().told, heard_); });  // the next token's call comes soon
+            if (is_told_here()) {
+                ++heard_;
+                call_words& call = control_.call();
+                obey(message_kind::forward,
+                     std::span(call.command).first((std::min)(static_cast<std::size_t>(call.bytes), call_words::room)));
+                bool const last =
+                    call.answered.fetch_add(1, std::memory_order_seq_cst) + 1 == call.expected.load(std::memory_order_relaxed);
+                if (last && call.asleep.load(std::memory_order_seq_cst) != 0) host_->send(message_kind::nudge, {}, never);
+                continue;
             }
+            words().asleep.store(1, std::memory_order_seq_cst);
+            bool const here = is_told_here();  // since the last look; whoever comes later sees that it has to send a nudge
+            if (!here && host_->receive(m, never) != channel_end::open) return;
+            words().asleep.store(0, std::memory_order_relaxed);
+            if (here || m.kind == message_kind::nudge) continue;
+            ++heard_;
+            obey(m.kind, m.payload);
         }
     }
 
 private:
+    bool is_told_here() { return is_ahead(words().told, heard_) && words().told_here.load(std::memory_order_relaxed) != 0; }
+
+    /// Does what one message says, and answers it.
+    void obey(message_kind kind, std::span<std::byte const> payload) {
+        try {
+            dispatch(kind, payload);
+        } catch (refusal const& r) {
+            answer_failure(r.law_name(), std::string_view(r.what()).substr(r.law_name().size() + 2));
+        } catch (std::bad_alloc const&) {
+            answer_failure("memory_suffices", "the system gives no more memory");
+        } catch (std::exception const& e) { answer_failure("", e.what()); } catch (...) {
+            answer_failure("", "something that is no std::exception");
+        }
+    }
+
     void step() override {
-        words().progress.fetch_add(1, std::memory_order_relaxed);
-        misbehave(part_, *host_, ++steps_);
+        words().progress.store(words().progress.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);  // nobody else writes it
+        if (misbehave(part_, *host_, ++steps_)) words().answers.fetch_add(1, std::memory_order_release);
     }
     void loaded(std::string_view tensor, std::int64_t bytes, std::int64_t) override {
         step();
@@ -127,16 +148,16 @@ private:
     }
 
 public:
-    /// The red arms of a process.
-    static void misbehave(worker_part const& part, channel& host, std::int64_t steps) {
+    /// The red arms of a process. Whether it has said something.
+    static bool misbehave(worker_part const& part, channel& host, std::int64_t steps) {
         using kind = testing::worker_fault_kind;
         testing::worker_fault const& f = part.worker_fault;
-        if (f.worker != part.worker || f.kind == kind::none) return;
+        if (f.worker != part.worker || f.kind == kind::none) return false;
         if (f.kind == kind::slow && steps > f.steps) {
             std::timespec const nap{0, 20'000'000};
             ::nanosleep(&nap, nullptr);
         }
-        if (steps != f.steps) return;
+        if (steps != f.steps) return false;
         switch (f.kind) {
             case kind::throws: throw std::runtime_error("a deliberate fault at step " + std::to_string(steps));
             case kind::exits: ::_exit(3);
@@ -145,10 +166,11 @@ public:
             case kind::garbage: {
                 std::byte const nonsense[64]{std::byte{0x55}};
                 static_cast<void>(::send(host.number(), nonsense, sizeof nonsense, MSG_NOSIGNAL));
-                break;
+                return true;
             }
             default: break;
         }
+        return false;
     }
 
 private:
@@ -159,15 +181,23 @@ private:
     }
     void answer(byte_writer const& out) { say(message_kind::done, out); }
     void say(message_kind kind, byte_writer const& out) {
+        words().answered_here.store(0, std::memory_order_relaxed);
         host_->send(kind, out.bytes(), never);
         words().answers.fetch_add(1, std::memory_order_release);
     }
+    void answer_here(unroutable_row const& worst) {
+        worker_words& w = words();
+        w.layer = worst.layer;
+        w.row = worst.row;
+        w.answered_here.store(1, std::memory_order_relaxed);
+        w.answers.fetch_add(1, std::memory_order_release);
+    }
     worker_words& words() { return control_.of(part_.worker); }
 
-    void obey(message const& m) {
-        byte_reader in(m.payload);
+    void dispatch(message_kind kind, std::span<std::byte const> payload) {
+        byte_reader in(payload);
         byte_writer out;
-        switch (m.kind) {
+        switch (kind) {
             case message_kind::forward: return forward(in);
             case message_kind::reserve: {
                 auto const number = in.take<std::int64_t>(), positions = in.take<std::int64_t>();
@@ -199,7 +229,7 @@ private:
             }
             case message_kind::read_layer: return read_layer(in);
             case message_kind::write_layer: return write_layer(in);
-            default: refuse("worker_message_is_known", "a command of kind " + std::to_string(static_cast<std::uint32_t>(m.kind)));
+            default: refuse("worker_message_is_known", "a command of kind " + std::to_string(static_cast<std::uint32_t>(kind)));
         }
     }
 
@@ -221,7 +251,7 @@ private:
 
     void forward(byte_reader& in) {
         auto const call = in.take<std::uint32_t>();
-        meeting_place place(control_.stages(), graph_.view().stages, call, control_.failed(), this, waiting_);
+        meeting_place place(control_.meetings(), graph_.view().stages, call, control_.failed(), this, in_a_call_);
         std::exception_ptr failure;
         try {
             each_rank([](auto& r) { r.experts().take_nan_row(); });  // of a call that failed
@@ -233,8 +263,8 @@ private:
                 auto const position = in.take<std::int64_t>();
                 batch_.parts.push_back({caches_of(number), number, first, rows, position});
             }
-            batch_.tokens = in.list<token_id>();
-            batch_.wanted = in.list<int>();
+            in.list(batch_.tokens);
+            in.list(batch_.wanted);
             in.end();
             for (batch_part const& p : batch_.parts)
                 for (sequence_cache& c : p.caches) c.grow(p.first_position + p.rows, part_.config.max_positions);
@@ -255,15 +285,16 @@ private:
             }
         }
         if (failure) std::rethrow_exception(failure);
-        byte_writer out;
         unroutable_row worst;
         each_rank([&worst](auto& r) {
             if (auto const found = r.experts().take_nan_row(); found.row >= 0 && (worst.row < 0 || found.layer < worst.layer))
                 worst = {found.layer, found.row};
         });
+        if (!part_.traces) return answer_here(worst);
+        byte_writer out;
         out.put(worst);
-        each_rank([this, &out](auto& r) {
-            if (part_.traces && r.member() == 0) out.list(r.experts().traced());
+        each_rank([&out](auto& r) {
+            if (r.member() == 0) out.list(r.experts().traced());
         });
         answer(out);
     }
@@ -325,8 +356,8 @@ private:
     basic_machine<Lazy> machine_;
     basic_angles<Lazy> angles_;
     control_block control_;
-    waiting waiting_{};
-    int idle_spins_ = 0;
+    patience in_a_call_, between_calls_;
+    std::uint32_t heard_ = 0;  ///< messages of the host, since the part
     std::int64_t steps_ = 0;
     deferred<Lazy, std::map<std::int64_t, std::vector<sequence_cache>>> sequences_;
     deferred<Lazy, batch> batch_;

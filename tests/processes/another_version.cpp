@@ -1,4 +1,5 @@
-// A worker program of another version of the library: handshake_test starts it, and refuses it. Built with TENON_VERSION defined.
+// A worker program of another version of the library, or of another compiler: handshake_test starts it, and refuses it. For the one
+// it is built with TENON_VERSION defined, for the other by a compiler that the tests are not.
 // SPDX-License-Identifier: Apache-2.0
 #include <tenon/device/cpu.hpp>
 #include <tenon/runtime/processes.hpp>

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,20 +77,59 @@ TEST_CASE("A program that is no worker is refused by name, soon, and leaves noth
     }
 }
 
-TEST_CASE("A worker of another version is refused, naming both") {
-    char const* const other = std::getenv("TENON_OTHER_WORKER");
-    if (other == nullptr) {
-        MESSAGE("there is no worker of another version here: nothing checked");
-        return;
-    }
+namespace {
+detail::build_identity const ours{.backends = backends};
+
+/// What a load says of a worker that is of another build, and leaves nothing.
+std::string refused_build(std::string const& program) {
     random_model const files(tiny(), 2);
     holdings const before;
-    std::string const said = refused(files, other);
+    std::string const said = refused(files, program);
     CAPTURE(said);
-    CHECK(said.starts_with("worker_is_of_this_build: "));
-    CHECK(has(said, "the host is tenon " + std::string(version) + ", profiles canonical_1, "));
-    CHECK(has(said, "the worker is tenon 9.9.9, profiles canonical_1, "));
+    CHECK(said.starts_with("worker_is_of_this_build: the host is " + ours.show() + "; the worker is tenon "));
+    CHECK(has(said, "; one build for both would do"));
     CHECK(holdings() == before);
+    return said;
+}
+}  // namespace
+
+TEST_CASE("What a build says of itself names all that its messages depend on") {
+    CHECK(ours.show().starts_with("tenon " + std::string(version) + ", profiles " + ours.profiles + ", compiler "));
+    CHECK(has(ours.show(), __VERSION__));
+    CHECK(has(ours.show(), " bits, messages " + std::to_string(detail::message_format()) + ", backends " + std::to_string(backends)));
+    for (detail::build_identity const& other : {detail::build_identity{.version = "0.0.1"}, {.profiles = "canonical-2"}, {.compiler = "another"}, {.format = 1}}) {
+        CHECK(other.show() != detail::build_identity{}.show());
+        CHECK(ours.is_to_greet(other.show()));  // to say so
+    }
+    CHECK(ours.is_to_greet(ours.show()));
+    CHECK(!ours.is_to_greet(detail::build_identity{.backends = backends + 1}.show()));  // another hook of this program may be meant
+    for (char const* const by_hand : {"", "1", "7", "yes"}) CHECK(!ours.is_to_greet(by_hand));
+}
+
+TEST_CASE("A worker of another build is refused, naming both, whatever it says of itself") {
+    scratch_folder const folder;
+    // The header of a greeting of 100 bytes, and a text that no build of today has.
+    std::string const text = "tenon 31.0, profiles canonical9, compiler of another day, and whatever else is told of a build then.";
+    REQUIRE(text.size() == 0144);
+    std::string const said = refused_build(script(folder, "later", "printf '1TNN\\0\\0\\0\\0\\144\\0\\0\\0\\0\\0\\0\\0" + text + "' >&3; exec sleep 60"));
+    CHECK(has(said, "; the worker is " + text + "; one build"));
+}
+
+TEST_CASE("A worker of another version, and one of another compiler, are refused, naming both") {
+    char const *const later = std::getenv("TENON_OTHER_WORKER"), *const foreign = std::getenv("TENON_FOREIGN_WORKER");
+    if (later == nullptr || *later == '\0')
+        MESSAGE("there is no worker of another version here: not checked");
+    else
+        CHECK(has(refused_build(later), "the worker is tenon 9.9.9, profiles " + ours.profiles + ", compiler " + ours.compiler + ", messages " + std::to_string(ours.format)));
+    if (foreign == nullptr || *foreign == '\0') {
+        MESSAGE("there is no worker of another compiler here: not checked");
+    } else {
+        std::string const said = refused_build(foreign);
+        CHECK(has(said, "the worker is tenon " + ours.version + ", profiles " + ours.profiles + ", compiler "));
+        std::string const worker = said.substr(said.find("the worker is "));
+        CHECK(!has(worker, "compiler " + ours.compiler));
+        CHECK(has(worker, " for 64 bits, messages " + std::to_string(ours.format)));  // the compiler alone is another
+    }
 }
 
 TEST_CASE("A worker may be started by way of another program, and reads the checkpoint that the host saw or refuses") {
@@ -124,9 +164,12 @@ TEST_CASE("A worker may be started by way of another program, and reads the chec
 namespace {
 /// A host of this test's own, that may say what no host says.
 struct own_host {
-    detail::worker_process worker = detail::worker_process::start(detail::this_program(), backends);
+    detail::worker_process worker{};
     detail::message heard{};
     double const end = detail::monotonic_seconds() + 60;
+
+    explicit own_host(detail::build_identity const& as) : worker(detail::worker_process::start(detail::this_program(), as.show())) {}
+    own_host() : own_host(detail::build_identity{.backends = backends}) {}
 
     void say(detail::message_kind kind, detail::byte_writer const& out, std::vector<int> const& files = {}) { worker.talk.send(kind, out.bytes(), end, files); }
     bool hears(detail::message_kind kind) { return worker.talk.receive(heard, end) == detail::channel_end::open && heard.kind == kind; }
@@ -137,22 +180,38 @@ struct own_host {
         return in.text();
     }
     void greet(detail::build_identity const& as) {
-        detail::byte_writer out;
-        detail::write(out, as);
-        say(detail::message_kind::hello, out);
+        std::string const text = as.show();
+        worker.talk.send(detail::message_kind::hello, std::as_bytes(std::span(text)), end);
         CHECK(hears(detail::message_kind::hello));
+        CHECK(detail::read_identity(heard.payload) == detail::build_identity{.backends = backends}.show());
     }
     bool ends() { return worker.ends_within(60); }
 };
-detail::build_identity const ours{.backends = backends};
 }  // namespace
 
 TEST_CASE("A worker refuses a host of another build, and what is no part, and ends") {
-    for (detail::build_identity const& other : {detail::build_identity{.version = "0.0.1", .backends = backends}, {.compiler = "another", .backends = backends},
-                                                {.profiles = "canonical_2", .backends = backends}, {.backends = backends + 1}}) {
+    using identity = detail::build_identity;
+    for (identity const& other : {identity{.version = "0.0.1", .backends = backends}, identity{.profiles = "canonical-2", .backends = backends},
+                                  identity{.compiler = "another", .backends = backends}, identity{.format = 1, .backends = backends}}) {
+        CAPTURE(other.show());
+        for (identity const& started_by : {other, ours}) {  // its worker greets it and refuses it, and so does one that only then hears of it
+            own_host h(started_by);
+            h.greet(other);
+            CHECK(h.law() == "worker_is_of_this_build");
+            CHECK(h.ends());
+        }
+    }
+    {
         own_host h;
-        h.greet(other);
+        h.greet({.backends = backends + 1});
         CHECK(h.law() == "worker_is_of_this_build");
+        CHECK(h.ends());
+    }
+    for (std::string const& greeting : {std::string(), std::string("good day"), std::string("tenon \0", 7), "tenon " + std::string(2000, '9')}) {
+        own_host h;
+        h.worker.talk.send(detail::message_kind::hello, std::as_bytes(std::span(greeting)), h.end);
+        CHECK(h.hears(detail::message_kind::hello));
+        CHECK(h.law() == "worker_message_is_whole");
         CHECK(h.ends());
     }
     detail::byte_writer nothing, garbage;

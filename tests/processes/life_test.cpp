@@ -271,13 +271,14 @@ TEST_CASE("A worker's own variable is gone in it, and its environment is the hos
 }
 
 TEST_CASE("A program started as a worker by hand ends, whatever is open") {
-    std::string const number = std::to_string(detail::number_of_backends<device::backends<device::cpu>>());
-    for (bool const open : {false, true}) {
+    detail::build_identity const own{.backends = detail::number_of_backends<device::backends<device::cpu>>()};
+    detail::build_identity const other{.version = "0.0.1", .backends = 7};  // its worker names itself, and nothing else of the program runs
+    for (auto const& [host, open] : {std::pair{own.show(), false}, {own.show(), true}, {other.show(), false}, {other.show(), true}}) {
         ::pid_t const id = ::fork();
         if (id == 0) {
             ::close(3);
             if (open && ::open("/dev/null", O_RDWR) != 3) ::_exit(9);
-            ::setenv("TENON_WORKER", number.c_str(), 1);
+            ::setenv("TENON_WORKER", host.c_str(), 1);
             ::execl("/proc/self/exe", "by-hand", nullptr);
             ::_exit(8);
         }

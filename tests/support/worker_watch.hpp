@@ -71,9 +71,9 @@ inline std::vector<std::string> files_of(::pid_t id) {
 }
 inline std::size_t open_files() { return files_of(::getpid()).size(); }
 
-/// A number of /proc/self/status, by its name: "Threads", "VmRSS" (KiB).
-inline long status_number(std::string_view name) {
-    std::ifstream file("/proc/self/status");
+/// A number of /proc/ID/status, by its name: "Threads", "VmRSS" (KiB).
+inline long status_number(std::string_view name, std::string const& id = "self") {
+    std::ifstream file("/proc/" + id + "/status");
     for (std::string line; std::getline(file, line);)
         if (line.starts_with(name) && line[name.size()] == ':') return std::atol(line.c_str() + name.size() + 1);
     return -1;

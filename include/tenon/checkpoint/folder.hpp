@@ -183,6 +183,10 @@ public:
     void forget() const noexcept {
         for (safetensors_file const& f : files_) f.file().forget();
     }
+    /// The same of some bytes of a tensor.
+    void forget(std::span<std::byte const> part) const noexcept {
+        for (safetensors_file const& f : files_) f.file().forget(part);
+    }
 
     /// The text of config.json. Refuses with `file_opens`.
     std::string config_text() const { return std::string(mapped_file(directory_ + "/config.json").text()); }

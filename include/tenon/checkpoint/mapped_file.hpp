@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -88,8 +89,18 @@ public:
     }
 
     /// Gives back the memory of what has been read; it is read again when it is touched.
-    void forget() const noexcept {
-        if (data_ != nullptr) ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);
+    void forget() const noexcept { forget(bytes()); }
+    /// The same of a part, and of what the system has mapped around it unasked. What is not of this file is left alone.
+    void forget(std::span<std::byte const> part) const noexcept {
+        // A touch maps its neighbours too, 64 KiB mostly and a huge page at most: by the pages of `part` alone the edges of many small
+        // parts would stay.
+        constexpr std::uintptr_t around = std::uintptr_t{1} << 21U;
+        auto const begin = reinterpret_cast<std::uintptr_t>(data_), first = reinterpret_cast<std::uintptr_t>(part.data());
+        if (part.empty() || first < begin || first - begin >= size_ || part.size() > size_ - (first - begin)) return;
+        std::uintptr_t const end = begin + size_, last = first + part.size();
+        std::uintptr_t const from = (std::max)(begin, first / around * around),
+                             to = end - last < around ? end : (last + around - 1) / around * around;
+        ::madvise(const_cast<std::byte*>(data_) + (from - begin), (std::min)(end, to) - from, MADV_DONTNEED);
     }
 
 private:

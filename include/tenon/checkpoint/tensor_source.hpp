@@ -1,5 +1,6 @@
 // Slices of a model's tensors, by what they do: rows and columns of a role of a layer, straight from the mapped file where it stores
-// floats, decoded a band of rows at a time where it stores codes and scales. Nothing outside the slice is read.
+// floats, decoded a band of rows at a time where it stores codes and scales. Nothing outside the slice is read, and what has been read of
+// the file is given back at once: who loads holds its own slices, and not the pages of the file beside them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/checkpoint/block_scaling.hpp>
@@ -44,8 +45,8 @@ public:
     ///
     ///   put(first_row, row_count, source, row_stride_bytes, type)
     ///
-    /// is called for consecutive bands of rows, counted from `rows.begin`: once for floats, with the bytes of the file; for codes every
-    /// `band_rows` rows, with float32 that are gone after the call.
+    /// is called for consecutive bands of rows, counted from `rows.begin`: for floats with the bytes of the file, `read_bytes` of it at a
+    /// time; for codes every `band_rows` rows, with float32 that are gone after the call.
     template <class Put>
     void read(tensor const& t, int layer, int expert, share rows, share columns, Put put) const {
         tensor_place const place = place_of(t, layer, expert, *config_, layout_);
@@ -53,22 +54,29 @@ public:
         std::int64_t const first = place.first_row + rows.begin;
         std::ptrdiff_t const size = bytes_of(file.type), stride = t.columns * size;
         std::byte const* const source = file.data.data() + first * stride + columns.begin * size;
-        if (file.type != dtype::f8_e4m3) {
-            put(0, rows.size(), source, stride, file.type);
-            return;
-        }
-        tensor_view const& scales = *files_->find(place.name + std::string(detail::scale_suffix));
+        bool const codes = file.type == dtype::f8_e4m3;
+        tensor_view const* const scales = codes ? files_->find(place.name + std::string(detail::scale_suffix)) : nullptr;
         auto const count = static_cast<std::size_t>(columns.size());
-        std::vector<float> band(band_rows * count);
-        for (int r = 0; r < rows.size(); r += band_rows) {
-            int const high = (std::min)(band_rows, rows.size() - r);
-            for (int i = 0; i < high; ++i)
-                decode(band.data() + static_cast<std::size_t>(i) * count, source + (r + i) * stride, scales, first + r + i, columns);
-            put(r, high, reinterpret_cast<std::byte const*>(band.data()), static_cast<std::ptrdiff_t>(count * sizeof(float)), dtype::f32);
+        std::vector<float> band(codes ? band_rows * count : 0);
+        int const most = static_cast<int>((std::max)(read_bytes / stride / band_rows, std::ptrdiff_t{1})) * band_rows;
+        for (int begin = 0, end = 0; begin < rows.size(); begin = end) {
+            end = begin + (std::min)(most, rows.size() - begin);
+            if (!codes) put(begin, end - begin, source + begin * stride, stride, file.type);
+            for (int r = begin; codes && r < end; r += band_rows) {
+                int const high = (std::min)(band_rows, end - r);
+                for (int i = 0; i < high; ++i)
+                    decode(band.data() + static_cast<std::size_t>(i) * count, source + (r + i) * stride, *scales, first + r + i, columns);
+                put(r, high, reinterpret_cast<std::byte const*>(band.data()), static_cast<std::ptrdiff_t>(count * sizeof(float)),
+                    dtype::f32);
+            }
+            auto const read = static_cast<std::size_t>((end - begin - 1) * stride + columns.size() * size);
+            files_->forget({source + begin * stride, read});
         }
+        if (codes) files_->forget(scales->data);
     }
 
     static constexpr int band_rows = 32;
+    static constexpr std::ptrdiff_t read_bytes = std::ptrdiff_t{1} << 20;  ///< of whole rows; `band_rows` rows where those are more
 
 private:
     /// value = code times the scale of its block, rounded once; a block is named by the file tensor's own row and column.

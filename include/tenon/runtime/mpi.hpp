@@ -10,6 +10,7 @@
 #include <tenon/runtime/executor.hpp>
 #include <tenon/runtime/machine.hpp>
 #include <tenon/runtime/mpi/exchange.hpp>
+#include <tenon/runtime/processes/identity.hpp>
 #include <tenon/runtime/processes/message.hpp>
 #include <tenon/runtime/processes/part.hpp>
 #include <tenon/runtime/runtime.hpp>

@@ -85,7 +85,11 @@ std::vector<float> read(opened const& o, tensor const& t, int layer, share rows,
         ++bands;
     });
     CHECK(next == rows.size());
-    CHECK(bands == (codes ? (rows.size() + tensor_source::band_rows - 1) / tensor_source::band_rows : 1));
+    // Floats come as many whole bands at a time as the bytes that are read at once have room for.
+    std::int64_t const row = t.columns * tenon::bytes_of(o.files.find(o.source.name_of(t, layer, expert))->type);
+    std::int64_t const most =
+        (codes ? 1 : (std::max)(tensor_source::read_bytes / row / tensor_source::band_rows, std::ptrdiff_t{1})) * tensor_source::band_rows;
+    CHECK(bands == (rows.size() + most - 1) / most);
     return values;
 }
 
@@ -213,6 +217,19 @@ TEST_CASE("a band is 32 rows, the last one what is left") {
         if (t.what == role::gate)
             for (int const rows : {1, 31, 32, 33, 64, 65, 127})
                 for (int const begin : {0, 1, 23}) CHECK(wrong_values(o, t, 0, {begin, begin + rows}, {7, 12}) == 0);
+}
+
+TEST_CASE("a slice of more bytes than are read at once is read in several goes, in whole bands") {
+    for (dtype const type : {dtype::f32, dtype::f8_e4m3}) {
+        model_config c = small(adapter_id::llama);  // 8 columns
+        c.layers = 1;
+        c.kinds[0].ffn.width = static_cast<int>(tensor_source::read_bytes / (8 * tenon::bytes_of(type))) + 777;
+        opened const o(c, type, {128, 128});
+        for (tensor const& t : lowered(c)) {
+            if (t.what == role::up) CHECK(wrong_values(o, t, 0, {3, t.rows}, {0, t.columns}) == 0);
+            if (t.what == role::down) CHECK(wrong_values(o, t, 0, {0, t.rows}, {t.columns - 5, t.columns}) == 0);
+        }
+    }
 }
 
 TEST_CASE("every tensor of every family is read in the file's own type, whole and by rows and columns") {

@@ -9,6 +9,7 @@
 #include <tenon/runtime/executor.hpp>
 #include <tenon/runtime/machine.hpp>
 #include <tenon/runtime/processes/channel.hpp>
+#include <tenon/runtime/processes/identity.hpp>
 #include <tenon/runtime/processes/message.hpp>
 #include <tenon/runtime/processes/part.hpp>
 #include <tenon/runtime/processes/segment.hpp>
@@ -206,24 +207,20 @@ private:
 
     void start(std::uint64_t backends) {
         program_ = how_.worker_program.empty() ? this_program() : how_.worker_program;
-        for (int w = 0; w < machine_.workers(); ++w) workers_.push_back(worker_process::start(program_, backends));
-        build_identity const own{.backends = backends};
-        byte_writer hello;
-        write(hello, own);
+        std::string const own = build_identity{.backends = backends}.show();
+        for (int w = 0; w < machine_.workers(); ++w) workers_.push_back(worker_process::start(program_, own));
         double const deadline = monotonic_seconds() + how_.start_seconds;
         for (int w = 0; w < machine_.workers(); ++w) {
             message m;
             channel& talk = at(w).talk;
-            channel_end e = talk.send(message_kind::hello, hello.bytes(), deadline);
+            channel_end e = talk.send(message_kind::hello, std::as_bytes(std::span(own)), deadline);
             try {
                 if (e == channel_end::open) e = talk.receive(m, deadline);
                 if (e == channel_end::late) refuse_program(w, "does not say that it is one within " + seconds(how_.start_seconds));
                 if (e == channel_end::closed) refuse_program(w, at(w).ends_within(1.0) ? at(w).status() : "has closed its channel");
-                byte_reader in(m.payload);
                 if (m.kind != message_kind::hello)
                     refuse_program(w, "greets with a message of kind " + std::to_string(static_cast<std::uint32_t>(m.kind)));
-                require_same_build(own, read_identity(in));
-                in.end();
+                require_same_build(own, read_identity(m.payload));
             } catch (refusal const& r) {
                 if (!r.law_name().starts_with("worker_message")) throw;
                 refuse_program(w, std::string("talks nonsense: ") + r.what());

@@ -3,8 +3,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/core/error.hpp>
-#include <tenon/runtime/profile.hpp>
-#include <tenon/version.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +34,7 @@ enum class message_kind : std::uint32_t {
 };
 inline constexpr std::uint32_t last_message_kind = static_cast<std::uint32_t>(message_kind::nudge);
 
+/// The same in every build, as the number of `hello` is: what another build says of itself must be heard.
 struct message_header {
     std::uint32_t magic = 0x4e4e5431;  // "1TNN"
     message_kind kind = message_kind::hello;
@@ -143,37 +142,5 @@ private:
     }
     std::span<std::byte const> left_;
 };
-
-/// Who one side is. Both sides of a conversation must be equal in all of it.
-struct build_identity {
-    std::string version{version_text()};  ///< of tenon
-    std::string compiler{__VERSION__};
-    std::string profiles{numeric::names()};  ///< that it computes; which of them is used, a part says
-    std::uint64_t backends = 0;              ///< of the program that the workers were made for
-
-    static std::string_view version_text() { return tenon::v0::version; }
-    bool operator==(build_identity const&) const = default;
-
-    std::string show() const {
-        return "tenon " + version + ", profiles " + profiles + ", compiler " + compiler + ", backends " + std::to_string(backends);
-    }
-};
-
-inline void write(byte_writer& out, build_identity const& b) { out.text(b.version).text(b.compiler).text(b.profiles).put(b.backends); }
-inline build_identity read_identity(byte_reader& in) {
-    build_identity b;
-    b.version = in.text();
-    b.compiler = in.text();
-    b.profiles = in.text();
-    b.backends = in.take<std::uint64_t>();
-    return b;
-}
-
-/// Refuses a worker of another build, naming both.
-inline void require_same_build(build_identity const& host, build_identity const& worker) {
-    if (!(host == worker))
-        refuse("worker_is_of_this_build",
-               "the host is " + host.show() + "; the worker is " + worker.show() + "; one build for both would do");
-}
 
 }  // namespace tenon::inline v0::detail

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,7 +23,7 @@ extern "C" char** environ;
 
 namespace tenon::inline v0::detail {
 
-inline constexpr char const* worker_variable = "TENON_WORKER";  ///< in a worker's environment: which backends, as a number
+inline constexpr char const* worker_variable = "TENON_WORKER";  ///< in a worker's environment: who its host is, as identity.hpp spells it
 inline constexpr int worker_channel = 3;                        ///< the descriptor of a worker's end
 
 /// The running program. By its path while there is such a file, which keeps debuggers and valgrind in the picture: of one that has been
@@ -74,10 +75,10 @@ public:
         reap();
     }
 
-    /// Starts `program` as a worker for those backends.
-    static worker_process start(std::string const& program, std::uint64_t backends) {
+    /// Starts `program` as a worker of the host of that text.
+    static worker_process start(std::string const& program, std::string_view host) {
         auto [ours, theirs] = socket_pair();
-        std::string const variable = std::string(worker_variable) + "=" + std::to_string(backends);
+        std::string const variable = std::string(worker_variable) + "=" + std::string(host);
         std::vector<char*> variables;
         for (char** v = environ; *v != nullptr; ++v)
             if (std::strncmp(*v, variable.c_str(), std::strlen(worker_variable) + 1) != 0) variables.push_back(*v);

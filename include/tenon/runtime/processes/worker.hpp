@@ -12,6 +12,7 @@
 #include <tenon/runtime/loading.hpp>
 #include <tenon/runtime/machine.hpp>
 #include <tenon/runtime/processes/channel.hpp>
+#include <tenon/runtime/processes/identity.hpp>
 #include <tenon/runtime/processes/message.hpp>
 #include <tenon/runtime/processes/part.hpp>
 #include <tenon/runtime/processes/segment.hpp>
@@ -35,6 +36,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -372,9 +374,9 @@ inline void close_from(int first) {
     for (long n = first, end = ::sysconf(_SC_OPEN_MAX); n < end; ++n) ::close(static_cast<int>(n));
 }
 
-/// The life of a worker; the exit status of its process.
+/// The life of a worker that introduces itself as `own`; the exit status of its process.
 template <class Lazy = void>
-int work(typename basic_machine<Lazy>::opener open, std::uint64_t backends) {
+int work(typename basic_machine<Lazy>::opener open, std::string const& own) {
     ::unsetenv(worker_variable);
     close_from(worker_channel + 1);
     ::signal(SIGPIPE, SIG_IGN);
@@ -385,12 +387,10 @@ int work(typename basic_machine<Lazy>::opener open, std::uint64_t backends) {
     try {
         end_with_host(worker_channel);
         message m;
-        build_identity const own{.backends = backends};
-        write(out, own);
-        if (host.send(message_kind::hello, out.bytes(), never) != channel_end::open || host.receive(m, never) != channel_end::open)
+        if (host.send(message_kind::hello, std::as_bytes(std::span(own)), never) != channel_end::open ||
+            host.receive(m, never) != channel_end::open)
             return 1;
-        byte_reader hello(m.payload);
-        require_same_build(read_identity(hello), own);
+        require_same_build(read_identity(m.payload), own);
         if (host.receive(m, never) != channel_end::open) return 1;
         if (m.kind != message_kind::build || m.files.size() != 2)
             refuse("worker_message_is_known", "a part with its two files of memory would do");
@@ -435,8 +435,10 @@ template <class Devices>
 struct worker_hook {
     static bool take_over() {
         char const* const told = std::getenv(worker_variable);
-        if (told == nullptr || std::to_string(number_of_backends<Devices>()) != told) return false;
-        ::_exit(work(&Devices::open, number_of_backends<Devices>()));
+        if (told == nullptr) return false;
+        build_identity const own{.backends = number_of_backends<Devices>()};
+        if (!own.is_to_greet(told)) return false;
+        ::_exit(work(&Devices::open, own.show()));
     }
     static inline bool const taken = take_over();
 };

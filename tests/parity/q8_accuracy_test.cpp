@@ -61,7 +61,8 @@ TEST_CASE("q8 loses less than a thousandth of a nat a byte on held-out text") {
     REQUIRE(text.size() > 10000);
     auto wide = load(TENON_EMBEDDED_MODEL, weights::f32), quantised = load(TENON_EMBEDDED_MODEL, weights::q8);
     double const in_f32 = nats_per_byte(wide, text), in_q8 = nats_per_byte(quantised, text);
-    MESSAGE("held-out text: f32 " << in_f32 << ", q8 " << in_q8 << " nats a byte; perplexity " << std::exp(in_f32) << " and " << std::exp(in_q8));
+    MESSAGE("held-out text: f32 " << in_f32 << ", q8 " << in_q8 << " nats a byte; perplexity " << std::exp(in_f32) << " and "
+                                  << std::exp(in_q8));
     CHECK(std::fabs(in_f32 - 1.0722) < 0.0001);  // as the model's page says, by PyTorch
     CHECK(std::fabs(in_q8 - in_f32) < 0.001);
 

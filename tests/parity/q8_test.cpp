@@ -48,10 +48,20 @@ std::vector<geometry> families() {
 
 std::vector<std::string> plans_of(geometry const& g) {
     if (g.experts.count == 0)
-        return {"all@0,1", "all@0,1:tensor.reduce", "all@0,1,2,3:tensor.reduce", "all@0,1,2,3,4,5,6,7:tensor.reduce", "all@0,1,2,3,4,5,6,7",
-                "0@0;1@1;2@2;3@3", "0@0;1-2@1,2:tensor.reduce;3@0,1,2,3"};
-    return {"all@0,1:tensor.reduce", "all@0,1,2:expert", "all@0,1:tensor+expert", "all@0,1:expert_width", "all@0,1,2,3:expert_width.reduce",
-            "all@0,1:tensor.reduce+expert_width.reduce", "0-1@0;2-3@1,2:expert"};
+        return {"all@0,1",
+                "all@0,1:tensor.reduce",
+                "all@0,1,2,3:tensor.reduce",
+                "all@0,1,2,3,4,5,6,7:tensor.reduce",
+                "all@0,1,2,3,4,5,6,7",
+                "0@0;1@1;2@2;3@3",
+                "0@0;1-2@1,2:tensor.reduce;3@0,1,2,3"};
+    return {"all@0,1:tensor.reduce",
+            "all@0,1,2:expert",
+            "all@0,1:tensor+expert",
+            "all@0,1:expert_width",
+            "all@0,1,2,3:expert_width.reduce",
+            "all@0,1:tensor.reduce+expert_width.reduce",
+            "0-1@0;2-3@1,2:expert"};
 }
 
 /// Sequences of several lengths, one longer than a block of the cache, and what plain gives for each alone.
@@ -74,7 +84,8 @@ void check_same(language_model& m, baseline const& b) {
 }
 
 struct described {
-    static constexpr auto config = model::llama({.layers = 4, .hidden = 64, .heads = 8, .kv_heads = 2, .ffn = 256, .vocab = 61, .max_positions = 256});
+    static constexpr auto config =
+        model::llama({.layers = 4, .hidden = 64, .heads = 8, .kv_heads = 2, .ffn = 256, .vocab = 61, .max_positions = 256});
 };
 struct split : planned<described, "all@0,1,2,3:tensor.reduce"> {};
 }  // namespace
@@ -154,18 +165,20 @@ TEST_CASE("a snapshot of a model in q8 goes on under another plan, and not in an
 TEST_CASE("a matrix that q8 cannot hold is refused when a model is loaded, by its name, under a plan and a graph type") {
     geometry g{.name = "odd", .hidden = 64, .heads = 4, .kv_heads = 2, .ffn = 80, .vocab = 61};
     random_model const odd(g, 35);
-    CHECK_THROWS_WITH_AS(load(odd, "0-1@0;2-3@1"),
-                         "blocks_divide_inputs: tensor model.layers.0.mlp.down_proj.weight of 80 inputs, in blocks of 32: a matrix held in q8 has whole "
-                         "blocks of inputs; stage 0: inputs = 80, inputs of a block = 32",
-                         graph_error);
+    CHECK_THROWS_WITH_AS(
+        load(odd, "0-1@0;2-3@1"),
+        "blocks_divide_inputs: tensor model.layers.0.mlp.down_proj.weight of 80 inputs, in blocks of 32: a matrix held in q8 has whole "
+        "blocks of inputs; stage 0: inputs = 80, inputs of a block = 32",
+        graph_error);
     g.ffn = 256;
     g.heads = 8;
     random_model const files(g, 36);
-    CHECK_THROWS_WITH_AS(load(files, "0-1@0;2-3@0,1,2,3:tensor.reduce"),
-                         "reduce_divides_segments: tensor model.layers.2.self_attn.o_proj.weight of 64 inputs, in blocks of 32: join::reduce needs a "
-                         "rank count that divides the segments of every product it cuts; join::gather does not; stage 1: segments = 2, ranks = 4; "
-                         "ranks = 1 or 2 would do; join::gather would do on 4 ranks",
-                         graph_error);
+    CHECK_THROWS_WITH_AS(
+        load(files, "0-1@0;2-3@0,1,2,3:tensor.reduce"),
+        "reduce_divides_segments: tensor model.layers.2.self_attn.o_proj.weight of 64 inputs, in blocks of 32: join::reduce needs a "
+        "rank count that divides the segments of every product it cuts; join::gather does not; stage 1: segments = 2, ranks = 4; "
+        "ranks = 1 or 2 would do; join::gather would do on 4 ranks",
+        graph_error);
     auto const load_static = [&](weights w) { causal_lm<split>::load(files.directory(), runtime::sequential{}, {.weights = w}); };
     CHECK(law_of([&] { load_static(weights::bf16); }) == "nothing is refused");
     CHECK(law_of([&] { load_static(weights::q8); }) == "reduce_divides_segments");

@@ -35,8 +35,8 @@ inline constexpr std::array<dtype_words, 15> dtype_table{{{"BOOL", 1},
 constexpr std::string_view name_of(dtype d) { return dtype_table[static_cast<std::size_t>(d)].name; }
 constexpr int bytes_of(dtype d) { return dtype_table[static_cast<std::size_t>(d)].bytes; }
 
-/// The format in which a rank keeps its matrices. `stored` keeps what the file has: bf16 as it is, f32 and f16 as f32. `q8` keeps 8-bit codes,
-/// 32 of them along a row under one scale, and multiplies codes: docs/numerics.md.
+/// The format in which a rank keeps its matrices. `stored` keeps what the file has: bf16 as it is, f32 and f16 as f32. `q8` keeps 8-bit
+/// codes, 32 of them along a row under one scale, and multiplies codes: docs/numerics.md.
 enum class weights : std::uint8_t { stored, f32, bf16, q8 };
 
 /// How a rank holds one matrix: elements, or blocks of a half-precision scale and 32 codes.

@@ -25,8 +25,7 @@ constexpr std::string_view role_name(graph_view g, stage_traits const& s) {
 /// "project q x22": an operation, the weights that it applies where its name does not say, the layers that do it.
 inline std::string operation_name(graph_view g, node const& n) {
     std::string text(name_of(n.what));
-    if (n.what == op::project || n.what == op::norm)
-        (text += ' ') += v0::name_of(g.ir.tensors[static_cast<std::size_t>(n.tensor)].what);
+    if (n.what == op::project || n.what == op::norm) (text += ' ') += v0::name_of(g.ir.tensors[static_cast<std::size_t>(n.tensor)].what);
     return n.layers > 1 ? text + " x" + std::to_string(n.layers) : text;
 }
 

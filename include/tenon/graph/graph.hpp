@@ -228,13 +228,13 @@ struct graph_members {
     using devices = typename Source::devices;  ///< the policies that its stages name
     static constexpr bool lawful = facts::lawful;
 
-    /// Bytes, operations and messages as constants. `stored` is the checkpoint's element type, for what keeps it. Of a format that the graph
-    /// cannot be held in (`validate_format`) it is no constant expression, and a loader refuses it.
+    /// Bytes, operations and messages as constants. `stored` is the checkpoint's element type, for what keeps it. Of a format that the
+    /// graph cannot be held in (`validate_format`) it is no constant expression, and a loader refuses it.
     static constexpr auto cost(weights format, dtype stored = dtype::f32) {
         if constexpr (facts::lawful) {
             format_violation const v = validate_format(facts::view, format);
-            detail::cost_is_of_a_format_that_can_be_held(v.broken.which, v.what, v.broken.left.what, v.broken.left.value, v.broken.right.what,
-                                                         v.broken.right.value);
+            detail::cost_is_of_a_format_that_can_be_held(v.broken.which, v.what, v.broken.left.what, v.broken.left.value,
+                                                         v.broken.right.what, v.broken.right.value);
             return cost_view(facts::view, format, stored);
         } else {
             return no_cost{};

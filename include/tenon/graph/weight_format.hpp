@@ -78,8 +78,8 @@ constexpr remedies ranks_for_q8(graph_view g, int stage) {
 }
 }  // namespace detail
 
-/// Returns the first law that a lawful graph breaks when its matrices are held in `format`, tensor by tensor: in q8 every row is whole blocks,
-/// and the ranks of a reduce join divide the segments of whole blocks.
+/// Returns the first law that a lawful graph breaks when its matrices are held in `format`, tensor by tensor: in q8 every row is whole
+/// blocks, and the ranks of a reduce join divide the segments of whole blocks.
 constexpr format_violation validate_format(graph_view g, weights format) {
     constexpr int block = numeric::canonical_1.weight_block;
     if (format != weights::q8) return {};
@@ -92,7 +92,10 @@ constexpr format_violation validate_format(graph_view g, weights format) {
         if (segments % t.ranks == 0) continue;
         stage_traits gathered = g.stages[static_cast<std::size_t>(t.stage)];
         gathered.cuts.tensor_join = gathered.cuts.width_join = join_kind::gather;
-        violation v{law::reduce_divides_segments, t.stage, {quantity::segments, segments}, {quantity::ranks, t.ranks},
+        violation v{law::reduce_divides_segments,
+                    t.stage,
+                    {quantity::segments, segments},
+                    {quantity::ranks, t.ranks},
                     detail::ranks_for_q8(g, t.stage)};
         v.gather_would_do = !detail::broken_by_cuts(*g.config, gathered, t.stage, t.ranks);
         return {v, t.what};

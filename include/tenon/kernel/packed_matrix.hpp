@@ -173,7 +173,8 @@ inline void unpack_q8(std::byte* to, std::ptrdiff_t stride, packed_matrix const&
 }
 }  // namespace detail
 
-/// Writes `count` row-major elements of `type` (f32, bf16, f16; need not be aligned) as elements of `format`, or as blocks, side by side.
+/// Writes `count` row-major elements of `type` (f32, bf16, f16; need not be aligned) as elements of `format`, or as blocks, side by side. Where
+/// `beyond_q8` finds one, a block's scale is no number.
 inline void store_row(std::byte* to, panel_format format, std::byte const* from, dtype type, int count) {
     if (format == panel_format::q8) {
         for (int b = 0; b < count / q8_block; ++b) {

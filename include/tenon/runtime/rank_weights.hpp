@@ -95,7 +95,7 @@ public:
             if (t.stage != stage || (t.split == cut::root && member > 0)) continue;
             if (t.what == role::head && config_->tied && s.first_layer == 0) {  // the table is here already
                 kernel::packed_matrix& head = ends_.matrices[static_cast<std::size_t>(role::head)] = ends_.matrix(role::embed);
-                head.segments = segments_as_held(t, how.format, true);
+                head.segments = segments_of(t.columns, t.granule);
                 head.format = multiplied_as(how.profile, role::head, head.format);
                 continue;
             }

@@ -17,6 +17,8 @@ here() {
     python3) command -v python3 ;;
     graphviz) command -v dot ;;
     clang-19) command -v clang++-19 ;;
+    libclang-rt-19-dev) ls "$(clang++-19 -print-resource-dir)"/lib/*/libclang_rt.fuzzer* ;;
+    valgrind) command -v valgrind ;;
     g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ ;;
     qemu-user) command -v qemu-aarch64 || command -v qemu-aarch64-static ;;
     doctest-dev) has_header doctest/doctest.h ;;

@@ -15,7 +15,7 @@ give_up() {
     exit 1
 }
 
-set_up "g++ meson ninja-build pkg-config python3 doctest-dev libcli11-dev nlohmann-json3-dev libeigen3-dev libxtensor-dev" "clang-19 g++-aarch64-linux-gnu qemu-user libopenmpi-dev openmpi-bin" || give_up "not set up"
+set_up "g++ meson ninja-build pkg-config python3 doctest-dev libcli11-dev nlohmann-json3-dev libeigen3-dev libxtensor-dev" "clang-19 libclang-rt-19-dev g++-aarch64-linux-gnu qemu-user libopenmpi-dev openmpi-bin valgrind" || give_up "not set up"
 
 build=${TENON_BUILD:-build}
 jobs=$(jobs_here)

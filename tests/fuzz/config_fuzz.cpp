@@ -20,8 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
 }
 
 #ifdef TENON_FUZZ_MAIN
-int main() {
-    std::string const corpus[]{
+int main(int count, char** arguments) {
+    std::string const seeds[]{
         R"({"model_type":"llama","hidden_size":64,"num_hidden_layers":4,"num_attention_heads":8,"vocab_size":128,"intermediate_size":96})",
         R"({"model_type":"llama","hidden_size":64,"num_hidden_layers":4,"num_attention_heads":8,"num_key_value_heads":2,"head_dim":8,"vocab_size":128,"intermediate_size":96,"rope_theta":5e5,"rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":256},"attention_bias":true,"mlp_bias":true,"hidden_act":"silu"})",
         R"({"tie_word_embeddings":true,"text_config":{"model_type":"llama","hidden_size":64,"num_hidden_layers":4,"num_attention_heads":8,"vocab_size":128,"intermediate_size":96,"rope_parameters":{"full_attention":{"rope_theta":5,"type":"linear","factor":2}}}})",
@@ -70,6 +70,6 @@ int main() {
                                    ":",
                                    "}",
                                    "{"};
-    return fuzz::run(LLVMFuzzerTestOneInput, corpus, words, 200'000);
+    return fuzz::run(count, arguments, LLVMFuzzerTestOneInput, seeds, words, 200'000);
 }
 #endif

@@ -40,15 +40,15 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
 }
 
 #ifdef TENON_FUZZ_MAIN
-int main() {
-    std::string const corpus[]{R"({"a":[1,-2.5e3,true,false,null],"b":{},"c":"x","d":[]})",
-                               R"({"\u0061":"\uD83D\uDE00\"\\\/\b\f\n\r\t","é":"€"})",
-                               R"([[[[[[[[[[{"a":{"a":{"a":[]}}}]]]]]]]]]])",
-                               R"([9223372036854775807,-9223372036854775808,1e999,-0,0.1,1e-400])",
-                               R"({"metadata":{"total_size":1},"weight_map":{"a":"s-1","b":"s-2","c":"s-1"}})",
-                               R"({"weight_map":{"a":"../s","b":"/s","c":"..","d":"s\u0000"}})",
-                               "\"\"",
-                               ""};
+int main(int count, char** arguments) {
+    std::string const seeds[]{R"({"a":[1,-2.5e3,true,false,null],"b":{},"c":"x","d":[]})",
+                              R"({"\u0061":"\uD83D\uDE00\"\\\/\b\f\n\r\t","é":"€"})",
+                              R"([[[[[[[[[[{"a":{"a":{"a":[]}}}]]]]]]]]]])",
+                              R"([9223372036854775807,-9223372036854775808,1e999,-0,0.1,1e-400])",
+                              R"({"metadata":{"total_size":1},"weight_map":{"a":"s-1","b":"s-2","c":"s-1"}})",
+                              R"({"weight_map":{"a":"../s","b":"/s","c":"..","d":"s\u0000"}})",
+                              "\"\"",
+                              ""};
     std::string_view const words[]{"{",
                                    "}",
                                    "[",
@@ -78,6 +78,6 @@ int main() {
                                    "/",
                                    " ",
                                    "\n"};
-    return fuzz::run(LLVMFuzzerTestOneInput, corpus, words, 200'000);
+    return fuzz::run(count, arguments, LLVMFuzzerTestOneInput, seeds, words, 200'000);
 }
 #endif

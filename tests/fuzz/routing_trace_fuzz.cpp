@@ -15,7 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
         tenon::routing_trace_writer writer(out, reader.shape());
         whole = text.find('\n') + 1;
         for (tenon::routed_row row; reader.next(row); whole = text.find('\n', whole) + 1) {
-            if (row.layer < 0 || row.layer >= tenon::most_layers || row.experts.size() != static_cast<std::size_t>(reader.shape().chosen)) std::abort();
+            if (row.layer < 0 || row.layer >= tenon::most_layers || row.experts.size() != static_cast<std::size_t>(reader.shape().chosen))
+                std::abort();
             writer.write(row);  // a refusal here would name the text to be written, and end the program below
         }
         writer.finish();
@@ -28,10 +29,11 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
 }
 
 #ifdef TENON_FUZZ_MAIN
-int main() {
-    std::string const corpus[]{"tenon-routing-trace 1 experts=4 chosen=2\n0 0 0 1 3\n2 0 0 0 1\n0 7 9223372036854775807 2 3\n",
-                               "tenon-routing-trace 1 experts=1024 chosen=1\n255 0 0 1023\n", "tenon-routing-trace 1 experts=8 chosen=8\n0 0 0 0 1 2 3 4 5 6 7\n",
-                               "tenon-routing-trace 1 experts=1 chosen=1\n", ""};
+int main(int count, char** arguments) {
+    std::string const seeds[]{"tenon-routing-trace 1 experts=4 chosen=2\n0 0 0 1 3\n2 0 0 0 1\n0 7 9223372036854775807 2 3\n",
+                              "tenon-routing-trace 1 experts=1024 chosen=1\n255 0 0 1023\n",
+                              "tenon-routing-trace 1 experts=8 chosen=8\n0 0 0 0 1 2 3 4 5 6 7\n",
+                              "tenon-routing-trace 1 experts=1 chosen=1\n", ""};
     std::string_view const words[]{"0",
                                    "1",
                                    "-1",
@@ -59,6 +61,6 @@ int main() {
                                    " chosen=",
                                    "tenon-routing-trace 1 experts=4 chosen=2\n",
                                    "tenon-routing-trace 2 "};
-    return fuzz::run(LLVMFuzzerTestOneInput, corpus, words, 200'000);
+    return fuzz::run(count, arguments, LLVMFuzzerTestOneInput, seeds, words, 200'000);
 }
 #endif

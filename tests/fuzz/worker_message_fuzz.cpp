@@ -1,13 +1,11 @@
-// Any bytes as what a worker or its host is told: a message, who somebody is, a part whose graph is lawful, or a refusal; and never more memory
-// than bytes have come.
-// SPDX-License-Identifier: Apache-2.0
+// Any bytes as what a worker or its host is told: a message, who somebody is, a part whose graph is lawful, or a refusal; and never more
+// memory than bytes have come. SPDX-License-Identifier: Apache-2.0
 #include "mutate.hpp"
 
 #include <tenon/device/cpu.hpp>
 #include <tenon/graph/plan_value.hpp>
 #include <tenon/model/llama.hpp>
 #include <tenon/model/mixtral.hpp>
-#include <tenon/runtime/census.hpp>
 #include <tenon/runtime/processes/channel.hpp>
 #include <tenon/runtime/processes/identity.hpp>
 #include <tenon/runtime/processes/part.hpp>
@@ -42,7 +40,7 @@ void read_values(std::span<std::byte const> bytes) {
             case 0: in.take<std::int64_t>(); break;
             case 1: in.text(); break;
             case 2: in.list<float>(); break;
-            case 3: in.list<tenon::expert_census>(); break;
+            case 3: detail::read_experts(in); break;
             case 4: in.flag(); break;
             case 5: in.one_of(detail::last_of<tenon::dtype>); break;
             case 6: in.some(in.take<std::uint8_t>()); break;
@@ -100,17 +98,37 @@ std::string message_of(detail::message_kind kind, std::uint64_t says, std::strin
 }
 }  // namespace
 
-int main() {
+int main(int count, char** arguments) {
     auto const llama = tenon::model::llama({.layers = 4, .hidden = 64, .heads = 8, .kv_heads = 4, .ffn = 256, .vocab = 61});
-    auto const mixtral =
-        tenon::model::mixtral({.layers = 2, .hidden = 64, .heads = 8, .kv_heads = 4, .experts = 4, .experts_per_token = 2, .expert_width = 32, .vocab = 61});
-    std::string const corpus[]{part_of(llama, "0-1@0,1;2-3@2"), part_of(llama, "all@0,1,2,3:tensor.reduce"), part_of(mixtral, "all@0,1:tensor+expert", {0, 1, 1, 0}),
-                               detail::build_identity{}.show(), message_of(detail::message_kind::done, 0, ""), message_of(detail::message_kind::pieces, 5, "slice"),
-                               message_of(detail::message_kind::failed, detail::most_message_bytes, "less"), std::string("\4\1\5\3\0\0\0\0\0\0\0\0\0\7", 14)};
+    auto const mixtral = tenon::model::mixtral(
+        {.layers = 2, .hidden = 64, .heads = 8, .kv_heads = 4, .experts = 4, .experts_per_token = 2, .expert_width = 32, .vocab = 61});
+    std::string const seeds[]{part_of(llama, "0-1@0,1;2-3@2"),
+                              part_of(llama, "all@0,1,2,3:tensor.reduce"),
+                              part_of(mixtral, "all@0,1:tensor+expert", {0, 1, 1, 0}),
+                              detail::build_identity{}.show(),
+                              message_of(detail::message_kind::done, 0, ""),
+                              message_of(detail::message_kind::pieces, 5, "slice"),
+                              message_of(detail::message_kind::failed, detail::most_message_bytes, "less"),
+                              std::string("\4\1\5\3\0\0\0\0\0\0\0\0\0\7", 14)};
     using namespace std::string_view_literals;
-    std::string_view const words[]{"\0"sv, "\1"sv, "\2"sv, "\377"sv, "\0\0\0\0"sv, "\1\0\0\0"sv, "\377\377\377\177"sv, "\0\0\0\200"sv, "\377\377\377\377"sv, "\0\0\0\0\0\0\0\0"sv,
-                                   "\1\0\0\0\0\0\0\0"sv, "\0\0\0\0\1\0\0\0"sv, "\377\377\377\377\377\377\377\377"sv, "1TNN"sv, "\0\0\0\1"sv, "\0\1\0\0"sv};
-    for (std::string const& part : {corpus[0], corpus[1], corpus[2]}) build(std::as_bytes(std::span(part.data(), part.size())));  // these are lawful
-    return fuzz::run(LLVMFuzzerTestOneInput, corpus, words, 60'000);
+    std::string_view const words[]{"\0"sv,
+                                   "\1"sv,
+                                   "\2"sv,
+                                   "\377"sv,
+                                   "\0\0\0\0"sv,
+                                   "\1\0\0\0"sv,
+                                   "\377\377\377\177"sv,
+                                   "\0\0\0\200"sv,
+                                   "\377\377\377\377"sv,
+                                   "\0\0\0\0\0\0\0\0"sv,
+                                   "\1\0\0\0\0\0\0\0"sv,
+                                   "\0\0\0\0\1\0\0\0"sv,
+                                   "\377\377\377\377\377\377\377\377"sv,
+                                   "1TNN"sv,
+                                   "\0\0\0\1"sv,
+                                   "\0\1\0\0"sv};
+    for (std::string const& part : {seeds[0], seeds[1], seeds[2]})
+        build(std::as_bytes(std::span(part.data(), part.size())));  // these are lawful
+    return fuzz::run(count, arguments, LLVMFuzzerTestOneInput, seeds, words, 60'000);
 }
 #endif

@@ -10,8 +10,8 @@ OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"
             "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
 
 
-def passes(command, processes, env=None):
-    """Whether a command ends in time and well, and says that so many processes found nothing wrong."""
+def ended(command, judge, env=None):
+    """Whether a command ends in time and as it should: `judge` is told its exit status and what it printed."""
     command = [str(word) for word in command]
     child = subprocess.Popen(command, env=os.environ | OPEN_MPI | (env or {}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -29,10 +29,15 @@ def passes(command, processes, env=None):
             raise
         print(f"{' '.join(command)} has not ended after {DEADLINE} s\n{out}\n{err}")
         return False
-    good = child.returncode == 0 and f"{processes} processes: 0 failed checks" in out
+    good = judge(child.returncode, out, err)
     if not good:
         print(f"{' '.join(command)} gave {child.returncode}\n{out[-3000:]}{err[-3000:]}")
     return good
+
+
+def passes(command, processes, env=None):
+    """Whether a command ends in time and well, and says that so many processes found nothing wrong."""
+    return ended(command, lambda code, out, err: code == 0 and f"{processes} processes: 0 failed checks" in out, env)
 
 
 def together(mpirun, processes, *command):

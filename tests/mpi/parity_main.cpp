@@ -1,6 +1,7 @@
-// What every process of an MPI run checks for itself: the bits of one rank, under every plan for as many devices as there are processes; and that
-// all refuse what one refuses. Exit status 0 where everything held.
-// SPDX-License-Identifier: Apache-2.0
+// What every process of an MPI run checks for itself: the bits of one rank, under every plan for as many devices as there are processes;
+// and that all refuse what one refuses. Exit status 0 where everything held. With the argument `throws` a step of the last process throws
+// instead. SPDX-License-Identifier: Apache-2.0
+#include "support/failing_backend.hpp"
 #include "support/families.hpp"
 #include "support/runs.hpp"
 
@@ -10,6 +11,7 @@
 
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include <vector>
 
 using namespace tenon;
@@ -54,10 +56,11 @@ struct choices final : routing_observer {
 };
 
 bool same_census(rank_census const& a, rank_census const& b) {
-    bool same = a.messages == b.messages && a.bytes == b.bytes && a.gathers == b.gathers && a.reductions == b.reductions && a.hand_overs == b.hand_overs &&
-                a.products == b.products && a.rows == b.rows && a.experts.size() == b.experts.size();
+    bool same = a.messages == b.messages && a.bytes == b.bytes && a.gathers == b.gathers && a.reductions == b.reductions &&
+                a.hand_overs == b.hand_overs && a.products == b.products && a.rows == b.rows && a.experts.size() == b.experts.size();
     for (std::size_t i = 0; same && i < a.experts.size(); ++i)
-        same = a.experts[i].dispatched_rows == b.experts[i].dispatched_rows && a.experts[i].returned_rows == b.experts[i].returned_rows && a.experts[i].bytes == b.experts[i].bytes;
+        same = a.experts[i].dispatched_rows == b.experts[i].dispatched_rows && a.experts[i].returned_rows == b.experts[i].returned_rows &&
+               a.experts[i].bytes == b.experts[i].bytes;
     return same;
 }
 
@@ -79,18 +82,21 @@ void check_plan(std::string const& directory, std::string const& text) {
         rows_of(alone, sequences[0], chunk);
     }
     std::vector<floats> const batch = ragged_rows_of(m, sequences), same = ragged_rows_of(alone, sequences);
-    for (std::size_t i = 0; i < batch.size(); ++i) check(first_difference(same[i], batch[i]).empty(), text + ": a ragged batch has other bits");
+    for (std::size_t i = 0; i < batch.size(); ++i)
+        check(first_difference(same[i], batch[i]).empty(), text + ": a ragged batch has other bits");
     generation_options options;
     options.max_new_tokens = 6;
     options.sample = {.temperature = 0.9f, .seed = 11};
     check(m.generate(sequences[1], options) == alone.generate(sequences[1], options), text + ": other tokens");
     check(ours.seen == theirs.seen, text + ": other choices of experts");
     census const a = m.counts(), b = alone.counts();
-    for (std::size_t r = 0; r < a.ranks.size(); ++r) check(same_census(a.ranks[r], b.ranks[r]), text + ": another census of rank " + std::to_string(r));
+    for (std::size_t r = 0; r < a.ranks.size(); ++r)
+        check(same_census(a.ranks[r], b.ranks[r]), text + ": another census of rank " + std::to_string(r));
     for (int r = 0; r < m.ranks(); ++r) check(m.weight_bytes({r}) == alone.weight_bytes({r}), text + ": other weight bytes");
     auto const p = m.parameters(), q = alone.parameters();
     check(p.size() == q.size(), text + ": other parameters");
-    for (std::size_t i = 0; i < p.size() && i < q.size(); ++i) check(p[i].name == q[i].name && p[i].data == q[i].data, text + ": parameter " + p[i].name);
+    for (std::size_t i = 0; i < p.size() && i < q.size(); ++i)
+        check(p[i].name == q[i].name && p[i].data == q[i].data, text + ": parameter " + p[i].name);
 }
 
 /// Plans of so many devices; legal for the models below.
@@ -99,10 +105,14 @@ std::vector<std::string> plans_of(int devices, bool routed) {
     if (devices == 2) {
         std::vector<std::string> all{"all@0,1:tensor", "all@0,1:tensor.reduce", "0-1@0;2-3@1", "0@0;1@1;2@0;3@1", "0-1@1,0:tensor;2-3@0"};
         if (routed)
-            for (std::string const rules : {"expert", "tensor+expert", "expert_width", "expert_width.reduce", "tensor.reduce+expert_width.reduce", "tensor+expert_width"}) all.push_back("all@0,1:" + rules);
+            for (std::string const rules : {"expert", "tensor+expert", "expert_width", "expert_width.reduce",
+                                            "tensor.reduce+expert_width.reduce", "tensor+expert_width"})
+                all.push_back("all@0,1:" + rules);
         return all;
     }
-    if (devices == 3) return routed ? std::vector<std::string>{"all@0,1,2:expert", "0-1@0,1:tensor+expert;2-3@2,0:expert_width"} : std::vector<std::string>{"0@0;1-2@1,2:tensor.reduce;3@0", "0-1@0;2@1;3@2"};
+    if (devices == 3)
+        return routed ? std::vector<std::string>{"all@0,1,2:expert", "0-1@0,1:tensor+expert;2-3@2,0:expert_width"}
+                      : std::vector<std::string>{"0@0;1-2@1,2:tensor.reduce;3@0", "0-1@0;2@1;3@2"};
     return routed ? std::vector<std::string>{"all@0,1,2,3:tensor+expert", "0-1@0,1:expert;2-3@2,3:tensor.reduce+expert_width.reduce"}
                   : std::vector<std::string>{"all@0,1,2,3:tensor.reduce", "0-1@0,1:tensor;2-3@2,3:tensor"};
 }
@@ -114,7 +124,8 @@ std::string refused(std::string const& directory, std::string const& text, load_
 /// What one process refuses, all refuse, by its name.
 void check_refusals(std::string const& directory) {
     std::string const fits = plans_of(processes, false)[0];
-    check(refused(directory, "0@0;1@1;2@2;3@" + std::to_string(processes == 4 ? 0 : 3)) == "mpi_processes_are_the_devices", "another number of devices");
+    check(refused(directory, "0@0;1@1;2@2;3@" + std::to_string(processes == 4 ? 0 : 3)) == "mpi_processes_are_the_devices",
+          "another number of devices");
     if (processes < 2) return;
     bool const odd = own == processes - 1;
     check(refused(odd ? "/nonexistent" : directory, fits) == "file_opens", "a folder that one process does not have");
@@ -139,12 +150,26 @@ void check_refusals(std::string const& directory) {
     m.step(s, 1);
     check(s.length() == 1, "a call after a refusal");
 }
+
+/// One process throws in a step while the others wait for its part: nothing after the step is reached.
+void throw_in_a_step(std::string const& directory) {
+    auto m = dynamic_causal_lm<failing>::load(directory, plan::parse(plans_of(processes, false)[0]), runtime::mpi{});
+    state s = m.make_state();
+    m.step(s, 1);
+    if (own == processes - 1) calls_until_failure = 1;
+    m.step(s, 2);
+    std::printf("process %d has gone on\n", own);
+}
 }  // namespace
 
 int main(int argc, char** argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_size(MPI_COMM_WORLD, &processes);
     MPI_Comm_rank(MPI_COMM_WORLD, &own);
+    if (argc > 1 && std::string_view(argv[1]) == "throws") {
+        shared_model const files(dense_families()[0], 104);
+        throw_in_a_step(files.directory());
+    }
     {
         geometry dense = dense_families()[0];
         shared_model const files(dense, 101);

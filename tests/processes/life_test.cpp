@@ -1,6 +1,7 @@
 // Workers start from any host and end with it, and nothing of them is left: not after a thousand models, not where the host is killed.
 // SPDX-License-Identifier: Apache-2.0
 #include "support/minimal_model.hpp"
+#include "support/other_host.hpp"
 #include "support/runs.hpp"
 #include "support/worker_watch.hpp"
 
@@ -12,7 +13,6 @@
 #include <tenon/runtime/processes.hpp>
 
 #include <atomic>
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -39,36 +39,6 @@ bool gives(std::string const& directory, floats const& expected) {
     auto m = load(directory);
     return first_difference(expected, rows_of(m, prompt)).empty();
 }
-
-/// Another process, a host of its own: it runs `body` and exits with 0 where that is true.
-class other_host {
-public:
-    explicit other_host(std::function<bool()> const& body) : id_(::fork()) {
-        if (id_ != 0) return;
-        int status = 2;
-        try {
-            status = body() ? 0 : 1;
-        } catch (std::exception const& e) { std::fprintf(stderr, "%s\n", e.what()); }
-        ::_exit(status);
-    }
-    other_host(other_host const&) = delete;
-    other_host& operator=(other_host const&) = delete;
-    ~other_host() {
-        if (id_ > 0) ::kill(id_, SIGKILL), status();
-    }
-    ::pid_t id() const { return id_; }
-    void kill() const { ::kill(id_, SIGKILL); }
-    /// Its exit status; -1 where a signal ended it.
-    int status() {
-        int how = 0;
-        while (::waitpid(id_, &how, 0) < 0 && errno == EINTR) {}
-        id_ = -1;
-        return WIFEXITED(how) ? WEXITSTATUS(how) : -1;
-    }
-
-private:
-    ::pid_t id_;
-};
 
 /// The workers of another host, once there are two.
 std::vector<::pid_t> two_workers_of(::pid_t host) {

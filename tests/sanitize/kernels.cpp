@@ -1,5 +1,3 @@
-// The kernels of a sanitizer build.
+// The kernels of a sanitizer build, and the rest of what loads and runs a model.
 // SPDX-License-Identifier: Apache-2.0
-#include <tenon/kernel/table.hpp>
-
-template tenon::kernel::table const& tenon::kernel::table_of<void>(tenon::kernel::isa);
+#include <tenon/compile.hpp>

@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -34,7 +33,8 @@ void each_entry(std::string const& folder, Visit visit) {
 /// One word after the name in /proc/ID/stat, from 0: the state, the parent. Empty where there is no such process.
 inline std::string stat_word(std::string const& id, int index) {
     std::ifstream file("/proc/" + id + "/stat");
-    std::string const text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    std::string text;
+    std::getline(file, text, '\0');  // not by an iterator of the buffer, which throws where the process ends before it is read
     std::size_t const end = text.rfind(')');
     if (end == std::string::npos) return {};
     std::istringstream words(text.substr(end + 1));

@@ -167,11 +167,11 @@ public:
             rank_census c = machine_.rank(r).counts();
             byte_writer out;
             for (std::int64_t const n : {c.messages, c.bytes, c.gathers, c.reductions, c.hand_overs, c.products, c.rows}) out.put(n);
-            out.list(std::span<expert_census const>(c.experts));
+            write(out, c.experts);
             std::vector<std::byte> const bytes = group_->share_out(out.bytes(), w);
             byte_reader in(bytes);
             for (std::int64_t* const n : {&c.messages, &c.bytes, &c.gathers, &c.reductions, &c.hand_overs, &c.products, &c.rows}) *n = in.take<std::int64_t>();
-            c.experts = in.list<expert_census>();
+            c.experts = read_experts(in);
             all.push_back(std::move(c));
         }
         return all;

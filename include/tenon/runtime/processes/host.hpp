@@ -152,7 +152,7 @@ public:
                     rank_census& c = (*all)[static_cast<std::size_t>(r)];
                     for (std::int64_t* const n : {&c.messages, &c.bytes, &c.gathers, &c.reductions, &c.hand_overs, &c.products, &c.rows})
                         *n = in.take<std::int64_t>();
-                    c.experts = in.list<expert_census>();
+                    c.experts = read_experts(in);
                     c.has_experts = self->machine_.rank(r).counts().has_experts;
                     int before = -1;
                     for (expert_census const& e : c.experts)

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/core/error.hpp>
+#include <tenon/runtime/census.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -54,17 +55,22 @@ inline void check_header(message_header const& h) {
                "a message says that it has " + std::to_string(h.bytes) + " bytes; " + std::to_string(most_message_bytes) + " would do");
 }
 
+/// What crosses as its own bytes: nothing lies between its members, which would be whatever the sender's memory held.
+template <class T>
+inline constexpr bool is_all_value = std::is_trivially_copyable_v<T> &&
+                                     (std::has_unique_object_representations_v<T> || std::is_floating_point_v<T>);
+
 /// Values, one after the other.
 class byte_writer {
 public:
     template <class T>
     byte_writer& put(T const& value) {
-        static_assert(std::is_trivially_copyable_v<T>);
+        static_assert(is_all_value<T>);
         return append(&value, sizeof value);
     }
     template <class T>
     byte_writer& list(std::span<T const> values) {
-        static_assert(std::is_trivially_copyable_v<T>);
+        static_assert(is_all_value<T>);
         put(static_cast<std::uint64_t>(values.size()));
         return append(values.data(), values.size() * sizeof(T));
     }
@@ -90,7 +96,7 @@ public:
 
     template <class T>
     T take() {
-        static_assert(std::is_trivially_copyable_v<T>);
+        static_assert(is_all_value<T>);
         T value;
         std::memcpy(static_cast<void*>(&value), some(sizeof value).data(), sizeof value);
         return value;
@@ -104,7 +110,7 @@ public:
     /// Into a list that may have the room.
     template <class T>
     void list(std::vector<T>& values) {
-        static_assert(std::is_trivially_copyable_v<T>);
+        static_assert(is_all_value<T>);
         auto const count = take<std::uint64_t>();
         if (count > left_.size() / sizeof(T)) short_of(count * sizeof(T));
         values.resize(static_cast<std::size_t>(count));
@@ -142,5 +148,20 @@ private:
     }
     std::span<std::byte const> left_;
 };
+
+/// What a rank did for the experts of its layers, number by number.
+inline void write(byte_writer& out, std::vector<expert_census> const& experts) {
+    out.put(static_cast<std::uint64_t>(experts.size()));
+    for (expert_census const& e : experts) out.put(e.layer).put(e.dispatched_rows).put(e.returned_rows).put(e.bytes).put(e.experts);
+}
+inline std::vector<expert_census> read_experts(byte_reader& in) {
+    std::vector<expert_census> experts;
+    for (auto left = in.take<std::uint64_t>(); left > 0; --left) {
+        expert_census& e = experts.emplace_back();
+        e.layer = in.take<int>();
+        for (std::int64_t* const count : {&e.dispatched_rows, &e.returned_rows, &e.bytes, &e.experts}) *count = in.take<std::int64_t>();
+    }
+    return experts;
+}
 
 }  // namespace tenon::inline v0::detail

@@ -217,7 +217,7 @@ private:
                     rank_census const& c = r.counts();
                     for (std::int64_t const n : {c.messages, c.bytes, c.gathers, c.reductions, c.hand_overs, c.products, c.rows})
                         out.put(n);
-                    out.list(std::span<expert_census const>(c.experts));
+                    write(out, c.experts);
                 });
                 return answer(out);
             }

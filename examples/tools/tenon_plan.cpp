@@ -43,7 +43,7 @@ void require_computes(tenon::graph_view graph, tenon::numeric_profile const& pro
     tenon::detail::require_profile(
         graph, profile, held, [&](int stage) { return graph.stages[static_cast<std::size_t>(stage)].devices[0].kind == tenon::device_kind::cpu; },
         [&](tenon::tensor const&, int, int) { return stored; },
-        [](tenon::tensor const& t, int layer, int) { return std::string(tenon::detail::role_names[static_cast<std::size_t>(t.what)]) + " of layer " + std::to_string(layer); });
+        [](tenon::tensor const& t, int layer, int) { return std::string(tenon::name_of(t.what)) + " of layer " + std::to_string(layer); });
 }
 
 }  // namespace

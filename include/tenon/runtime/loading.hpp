@@ -63,12 +63,12 @@ void require_formats(graph_view graph, checkpoint::tensor_source const& source, 
         device::backend const& on = backend_of(t.stage);
         each_layer_of(t, graph.stages[static_cast<std::size_t>(t.stage)], *graph.config, [&](int layer) {
             for (int e = 0; e < t.experts; ++e) {
-                held_as const held = held_format(t, format, source.type_of(t, layer, e), graph.config->tied);
-                if (on.holds(panel_format_of(held))) continue;
+                held_as const as = held_format(t, format, source.type_of(t, layer, e), graph.config->tied);
+                if (on.holds(panel_format_of(as))) continue;
                 refuse("device_holds_format", std::string(on.name()) + " does not hold " + source.name_of(t, layer, e) + " in " +
-                                                  std::string(name_of(held)) + "; " +
+                                                  std::string(name_of(as)) + "; " +
                                                   (takes_weight_format(t.what, graph.config->tied) ? "weights::" : "a checkpoint in ") +
-                                                  (held == held_as::f32 ? "bf16 would do" : "f32 would do"));
+                                                  (as == held_as::f32 ? "bf16 would do" : "f32 would do"));
             }
         });
     }

@@ -85,10 +85,10 @@ void require_profile(graph_view graph, numeric_profile const& p, weights format,
         if (!is_of_profile(t.what) || (only >= 0 && t.stage != only)) continue;
         each_layer_of(t, graph.stages[static_cast<std::size_t>(t.stage)], *graph.config, [&](int layer) {
             for (int e = 0; e < t.experts; ++e) {
-                held_as const held = held_format(t, format, stored(t, layer, e), tied);
-                if (held == held_as::bf16) continue;
+                held_as const as = held_format(t, format, stored(t, layer, e), tied);
+                if (as == held_as::bf16) continue;
                 refuse("profile_takes_format",
-                       std::string(p.name) + " multiplies weights in bf16, and " + spelled(t, layer, e) + " would be held in " + std::string(name_of(held)) + "; " +
+                       std::string(p.name) + " multiplies weights in bf16, and " + spelled(t, layer, e) + " would be held in " + std::string(name_of(as)) + "; " +
                            (takes_weight_format(t.what, tied) ? "weights::bf16" : "a checkpoint in bf16") + " would do, or canonical_1");
             }
         });

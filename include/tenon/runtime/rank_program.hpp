@@ -300,8 +300,8 @@ private:
     }
     void rotate(float* x, int width, int heads, int head_dim, rotation const& angles, int rows) {
         share_rows(rows, width, [&](std::ptrdiff_t first, int count) {
-            std::ptrdiff_t const half = first * (head_dim / 2);
-            ops_->rope(x + first * width, width, count, heads, head_dim, angles.cosines.data() + half, angles.sines.data() + half);
+            std::ptrdiff_t const angle = first * (head_dim / 2);
+            ops_->rope(x + first * width, width, count, heads, head_dim, angles.cosines.data() + angle, angles.sines.data() + angle);
         });
     }
     /// out = low + high.  (rows, n)

@@ -180,9 +180,9 @@ private:
     /// In parts of whole panels, so that no two threads write one.
     void pack(void* to, kernel::packed_matrix const& m, int first, int count, std::byte const* from, std::ptrdiff_t stride, dtype type) const {
         std::ptrdiff_t const begin = first / kernel::panel_rows, end = kernel::panels(first + count);
-        threads_->share(end - begin, 2, [&](std::ptrdiff_t panel, std::ptrdiff_t last) {
+        threads_->share(end - begin, 2, [&](std::ptrdiff_t panel, std::ptrdiff_t panel_end) {
             int const row = (std::max)(first, static_cast<int>(begin + panel) * kernel::panel_rows);
-            int const rows = (std::min)(first + count, static_cast<int>(begin + last) * kernel::panel_rows) - row;
+            int const rows = (std::min)(first + count, static_cast<int>(begin + panel_end) * kernel::panel_rows) - row;
             backend_->pack(to, m, row, rows, from + (row - first) * stride, stride, type);
         });
     }

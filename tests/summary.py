@@ -28,6 +28,9 @@ def main(path):
             tests = [json.loads(line) for line in log if line.strip()]
     except OSError:
         tests = []
+    for test in tests:
+        if test["result"] == "SKIP":
+            print(f"SKIP: {test['name']}: {(test.get('stdout') or '').strip()}")
     counts = [count(test) for test in tests if test["result"] != "SKIP"]
     passed, failed = sum(c[0] for c in counts), sum(c[1] for c in counts)
     for test, (_, bad) in zip((t for t in tests if t["result"] != "SKIP"), counts):

@@ -64,7 +64,7 @@ struct run_until_refused {
     }
 };
 
-bool has(std::string const& text, std::string_view words) { return text.find(words) != std::string::npos; }
+bool mentions(std::string const& text, std::string_view words) { return text.find(words) != std::string::npos; }
 }  // namespace
 
 TEST_CASE("Whatever a worker does wrong, and whenever: one error says who, where and why; all are ended; the host goes on") {
@@ -85,8 +85,8 @@ TEST_CASE("Whatever a worker does wrong, and whenever: one error says who, where
                 run_until_refused run(files, how);
                 REQUIRE(run.what.has_value());
                 CHECK(run.what->law == w.law);
-                CHECK(has(run.what->text, name));
-                CHECK(has(run.what->text, w.words));
+                CHECK(mentions(run.what->text, name));
+                CHECK(mentions(run.what->text, w.words));
                 CHECK(children() == before.processes);  // before the model is closed
                 CHECK(run.model.has_value() == (steps >= 15));
                 if (!run.model) continue;
@@ -97,8 +97,8 @@ TEST_CASE("Whatever a worker does wrong, and whenever: one error says who, where
                       refusal_of([&] { m.weight_bytes({0}); })}) {
                     REQUIRE(again.has_value());
                     CHECK(again->law == "workers_live");
-                    CHECK(has(again->text, name));
-                    CHECK(has(again->text, w.words));
+                    CHECK(mentions(again->text, name));
+                    CHECK(mentions(again->text, w.words));
                 }
                 if (run.sequence.length() > 0) CHECK(law_of([&] { m.snapshot(run.sequence); }) == "workers_live");
                 m.close();
@@ -121,8 +121,8 @@ TEST_CASE("An exception in a layer has the worker's words, and the model and its
             run_until_refused run(files, {.fault = {fault_kind::throws, worker, steps}});
             REQUIRE(run.what.has_value());
             CHECK(run.what->law == "workers_compute");
-            CHECK(has(run.what->text, "rank " + std::to_string(worker) + " on cpu." + std::to_string(worker) + ", layers "));
-            CHECK(has(run.what->text, "a deliberate fault at step " + std::to_string(steps)));
+            CHECK(mentions(run.what->text, "rank " + std::to_string(worker) + " on cpu." + std::to_string(worker) + ", layers "));
+            CHECK(mentions(run.what->text, "a deliberate fault at step " + std::to_string(steps)));
             if (!run.model) continue;
             std::int64_t const held = run.sequence.length();
             run.model->step(run.sequence, 1);

@@ -38,7 +38,7 @@ std::string refused(random_model const& files, std::string const& program, doubl
     return "nothing is refused";
 }
 
-bool has(std::string const& text, std::string const& words) { return text.find(words) != std::string::npos; }
+bool mentions(std::string const& text, std::string const& words) { return text.find(words) != std::string::npos; }
 
 /// An executable text for a shell.
 std::string script(scratch_folder const& folder, std::string const& name, std::string const& lines) {
@@ -63,8 +63,8 @@ TEST_CASE("A program that is no worker is refused by name, soon, and leaves noth
         std::string const said = refused(files, o.program);
         CAPTURE(said);
         CHECK(said.starts_with("workers_start: "));
-        CHECK(has(said, o.words));
-        CHECK(has(said, "would do"));
+        CHECK(mentions(said, o.words));
+        CHECK(mentions(said, "would do"));
         CHECK(holdings() == before);
     }
     for (std::string const& silent : {script(folder, "sleeps", "exec sleep 60"), script(folder, "stammers", "printf '1TNN' >&3; exec sleep 60")}) {
@@ -87,7 +87,7 @@ std::string refused_build(std::string const& program) {
     std::string const said = refused(files, program);
     CAPTURE(said);
     CHECK(said.starts_with("worker_is_of_this_build: the host is " + ours.show() + "; the worker is tenon "));
-    CHECK(has(said, "; one build for both would do"));
+    CHECK(mentions(said, "; one build for both would do"));
     CHECK(holdings() == before);
     return said;
 }
@@ -95,8 +95,8 @@ std::string refused_build(std::string const& program) {
 
 TEST_CASE("What a build says of itself names all that its messages depend on") {
     CHECK(ours.show().starts_with("tenon " + std::string(version) + ", profiles " + ours.profiles + ", compiler "));
-    CHECK(has(ours.show(), __VERSION__));
-    CHECK(has(ours.show(), " bits, messages " + std::to_string(detail::message_format()) + ", backends " + std::to_string(backends)));
+    CHECK(mentions(ours.show(), __VERSION__));
+    CHECK(mentions(ours.show(), " bits, messages " + std::to_string(detail::message_format()) + ", backends " + std::to_string(backends)));
     for (detail::build_identity const& other : {detail::build_identity{.version = "0.0.1"}, {.profiles = "canonical-2"}, {.compiler = "another"}, {.format = 1}}) {
         CHECK(other.show() != detail::build_identity{}.show());
         CHECK(ours.is_to_greet(other.show()));  // to say so
@@ -112,7 +112,7 @@ TEST_CASE("A worker of another build is refused, naming both, whatever it says o
     std::string const text = "tenon 31.0, profiles canonical9, compiler of another day, and whatever else is told of a build then.";
     REQUIRE(text.size() == 0144);
     std::string const said = refused_build(script(folder, "later", "printf '1TNN\\0\\0\\0\\0\\144\\0\\0\\0\\0\\0\\0\\0" + text + "' >&3; exec sleep 60"));
-    CHECK(has(said, "; the worker is " + text + "; one build"));
+    CHECK(mentions(said, "; the worker is " + text + "; one build"));
 }
 
 TEST_CASE("A worker of another version, and one of another compiler, are refused, naming both") {
@@ -120,15 +120,15 @@ TEST_CASE("A worker of another version, and one of another compiler, are refused
     if (later == nullptr || *later == '\0')
         MESSAGE("there is no worker of another version here: not checked");
     else
-        CHECK(has(refused_build(later), "the worker is tenon 9.9.9, profiles " + ours.profiles + ", compiler " + ours.compiler + ", messages " + std::to_string(ours.format)));
+        CHECK(mentions(refused_build(later), "the worker is tenon 9.9.9, profiles " + ours.profiles + ", compiler " + ours.compiler + ", messages " + std::to_string(ours.format)));
     if (foreign == nullptr || *foreign == '\0') {
         MESSAGE("there is no worker of another compiler here: not checked");
     } else {
         std::string const said = refused_build(foreign);
-        CHECK(has(said, "the worker is tenon " + ours.version + ", profiles " + ours.profiles + ", compiler "));
+        CHECK(mentions(said, "the worker is tenon " + ours.version + ", profiles " + ours.profiles + ", compiler "));
         std::string const worker = said.substr(said.find("the worker is "));
-        CHECK(!has(worker, "compiler " + ours.compiler));
-        CHECK(has(worker, " for 64 bits, messages " + std::to_string(ours.format)));  // the compiler alone is another
+        CHECK(!mentions(worker, "compiler " + ours.compiler));
+        CHECK(mentions(worker, " for 64 bits, messages " + std::to_string(ours.format)));  // the compiler alone is another
     }
 }
 
@@ -156,7 +156,7 @@ TEST_CASE("A worker may be started by way of another program, and reads the chec
         std::string const said = refused(files, replacing(*by));
         CAPTURE(said);
         CHECK(said.starts_with("worker_reads_the_hosts_checkpoint: " + files.directory() + " has the digest "));
-        CHECK(has(said, "; the host saw "));
+        CHECK(mentions(said, "; the host saw "));
         CHECK(holdings() == before);
     }
 }

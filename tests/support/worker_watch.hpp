@@ -51,7 +51,8 @@ inline char state_of(::pid_t id) {
 inline std::vector<::pid_t> children_of(::pid_t parent) {
     std::vector<::pid_t> found;
     each_entry("/proc", [&](std::string const& name) {
-        if (name.find_first_not_of("0123456789") == std::string::npos && stat_word(name, 1) == std::to_string(parent)) found.push_back(std::atoi(name.c_str()));
+        if (name.find_first_not_of("0123456789") == std::string::npos && stat_word(name, 1) == std::to_string(parent))
+            found.push_back(std::atoi(name.c_str()));
     });
     std::sort(found.begin(), found.end());
     return found;

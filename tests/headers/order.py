@@ -21,6 +21,8 @@ def level(path):
     """The place of a header in the order; None for the shared detail folder, which is nobody's."""
     parts = path.split("/")
     if len(parts) == 1:
+        if path in ("compile.hpp", "compiled.hpp"):  # the front door, compiled once
+            return FRONT_DOOR + 1
         return FRONT_DOOR if path == "tenon.hpp" else -1 if path == "version.hpp" else TWO_WAYS_IN
     return None if parts[0] == "detail" else LEVEL.get(parts[0], FRONT_DOOR)
 

@@ -83,7 +83,7 @@ inline void require_exact(int columns) {
                                                    std::to_string(columns) + "; canonical_1 would do");
 }
 
-/// Writes row `row` of a packed matrix.  x (K)
+/// Writes row `row` of a packed matrix, whose memory was zero: outputs after the last are multiplied too.  x (K)
 inline void pack_row(std::byte* packed, int row, int columns, float const* x) {
     std::byte* const panel = packed + static_cast<std::size_t>(row / outputs) * panel_bytes(columns);
     int const in_panel = row % outputs, e = row_exponent(x, columns);

@@ -1,0 +1,169 @@
+// The kernels of the profile fixed15_1, one table of functions per instruction set, and the pieces of a product whose inputs are cut over
+// ranks. Every table gives the bits of fixed15.hpp. The rest of a model under the profile is float32, from the tables of table.hpp.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <tenon/core/convert.hpp>
+#include <tenon/core/dtype.hpp>
+#include <tenon/kernel/attention.hpp>
+#include <tenon/kernel/fixed15.hpp>
+#include <tenon/kernel/isa.hpp>
+#include <tenon/kernel/packed_matrix.hpp>
+#include <tenon/kernel/table.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace tenon::inline v0::kernel::fixed15 {
+
+// Weights of which a rank may hold some of the columns: the layout of pack_row, each row's exponent from all of its columns.
+
+/// Where the exponent of a row lies, counted in int32, and its code k, counted in int16.
+constexpr std::size_t exponent_index(int row, int columns) {
+    return static_cast<std::size_t>(row / outputs) * (panel_bytes(columns) / 4) + static_cast<std::size_t>(row % outputs);
+}
+constexpr std::size_t code_index(int row, int k, int columns) {
+    auto const pair = static_cast<std::size_t>(k / 2 + 1) * outputs + static_cast<std::size_t>(row % outputs);
+    return (static_cast<std::size_t>(row / outputs) * (panel_bytes(columns) / 4) + pair) * 2 + static_cast<std::size_t>(k % 2);
+}
+
+/// Element k of a stored row of f32, bf16 or f16.
+constexpr float element_of(std::byte const* row, std::ptrdiff_t k, dtype type) {
+    return type == dtype::f32 ? load_f32(row + 4 * k) : type == dtype::bf16 ? load_bf16(row + 2 * k) : load_f16(row + 2 * k);
+}
+
+/// First half of packing: writes the exponents of rows [first_row, first_row + row_count) from whole rows.
+///
+///   destination  packed_bytes(rows, columns), 64-byte aligned: `columns` are those that the matrix will hold
+///   source       row r at source + r * row_stride_bytes, `whole_columns` elements of f32, bf16 or f16; need not be aligned
+///
+/// Refuses rows of more than most_columns columns, however few of them are held. Whoever writes the last row writes the padding too.
+inline void pack_exponents(void* destination, int rows, int columns, int first_row, int row_count, std::byte const* source,
+                           std::ptrdiff_t row_stride_bytes, dtype type, int whole_columns) {
+    require_exact(whole_columns);
+    auto* const exponents = static_cast<std::int32_t*>(destination);
+    for (int r = 0; r < row_count; ++r) {
+        std::uint32_t most = 0;
+        for (int k = 0; k < whole_columns; ++k) most = larger_magnitude(most, element_of(source + r * row_stride_bytes, k, type));
+        exponents[exponent_index(first_row + r, columns)] = exponent_of(most);
+    }
+    if (first_row + row_count == rows)
+        for (int r = rows; r < panels(rows) * outputs; ++r) exponents[exponent_index(r, columns)] = 0;
+}
+
+/// Second half: writes the codes of the `columns` elements that stand at `source`, by the exponents that `pack_exponents` has written.
+inline void pack_codes(void* destination, int rows, int columns, int first_row, int row_count, std::byte const* source,
+                       std::ptrdiff_t row_stride_bytes, dtype type) {
+    auto const* const exponents = static_cast<std::int32_t const*>(destination);
+    auto* const codes = static_cast<std::int16_t*>(destination);
+    for (int k0 = 0; k0 < columns; k0 += kernel::detail::pack_columns) {
+        int const k1 = columns - k0 < kernel::detail::pack_columns ? columns : k0 + kernel::detail::pack_columns;
+        for (int r = first_row; r < first_row + row_count; ++r)
+            for (int k = k0; k < k1; ++k)
+                codes[code_index(r, k, columns)] =
+                    code_of(element_of(source + (r - first_row) * row_stride_bytes, k, type), exponents[exponent_index(r, columns)]);
+    }
+    int const end = first_row + row_count;
+    for (int r = first_row; r < (end == rows ? panels(rows) * outputs : end); ++r)
+        for (int k = r < end ? columns : 0; k < (columns + 1) / 2 * 2; ++k) codes[code_index(r, k, columns)] = 0;
+}
+
+// Activations as the tables read them.
+
+/// int16 elements of one prepared row of K inputs: its codes, right behind them its exponent, padded to a whole pair. Where K is odd the
+/// exponent is the second half of the last pair, and meets a zero of the weights. Never more than K floats, K = 1 included.
+constexpr std::size_t row_codes(int columns) { return static_cast<std::size_t>(columns / 2 + 1) * 2; }
+constexpr int exponent_of_row(std::int16_t const* prepared, int row, int columns) {
+    return prepared[static_cast<std::size_t>(row) * row_codes(columns) + static_cast<std::size_t>(columns)];
+}
+
+/// The largest magnitude of n numbers. Of a row that is cut: the largest of its parts'.
+constexpr std::uint32_t row_magnitude(float const* x, int n) {
+    std::uint32_t most = 0;
+    for (int k = 0; k < n; ++k) most = larger_magnitude(most, x[k]);
+    return most;
+}
+
+/// Turns whole sums into outputs, for every output: the last step of a product whose inputs are cut, once the ranks' sums have been added.
+///
+///   s  (rows, N) the sums over all inputs   prepared  what this rank prepared   w  this rank's part of the weights
+inline void finish(float* y, std::ptrdiff_t y_stride, std::int64_t const* s, std::ptrdiff_t s_stride, packed_matrix const& w,
+                   void const* prepared, int rows) {
+    auto const* const exponents = static_cast<std::int32_t const*>(w.data);
+    for (int m = 0; m < rows; ++m) {
+        int const e = exponent_of_row(static_cast<std::int16_t const*>(prepared), m, w.columns);
+        for (int n = 0; n < w.rows; ++n) y[m * y_stride + n] = finished(s[m * s_stride + n], e + exponents[exponent_index(n, w.columns)]);
+    }
+}
+
+/// A packed_matrix here holds the layout of pack_row, its padding written; its format and segments are not looked at.
+struct table {
+    /// `prepare` writes rows of row_codes(K) int16: at most prepared_floats(rows, K) floats. `multiply` needs no stack.
+    product_kernels product{};
+
+    /// `prepare` for a part of the columns of every row.  magnitudes (rows): row_magnitude of the whole rows
+    void (*prepare_part)(void* to, float const* x, std::ptrdiff_t x_stride, int rows, int columns, std::uint32_t const* magnitudes, int part,
+                         int parts) = nullptr;
+
+    /// s[m][n] = sum over k of the products of codes, for every output n of the panels named. The sums of the parts of a product add up to
+    /// those of the whole, in any order.
+    void (*sums)(std::int64_t* s, std::ptrdiff_t s_stride, packed_matrix const& w, void const* prepared, int rows, int first_panel,
+                 int panel_count) = nullptr;
+
+    /// Attention whose scores are exact products, whatever the call's `fixed15` says.  scratch: attention_scratch_floats(D)
+    void (*attend)(attention_call const&, int first, int count, float* scratch) = nullptr;
+};
+
+}  // namespace tenon::inline v0::kernel::fixed15
+
+#if defined(__clang__)
+#pragma float_control(precise, on, push)
+#endif
+namespace tenon::inline v0::kernel {
+namespace portable {
+#define TENON_TARGET
+#define TENON_INLINE inline
+#define TENON_LANES 1
+#include <tenon/kernel/detail/fixed15.inc>
+}  // namespace portable
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDACC__)
+namespace avx2 {
+#define TENON_TARGET __attribute__((target("avx2,fma")))
+#define TENON_INLINE inline __attribute__((always_inline)) TENON_TARGET
+#define TENON_LANES 8
+#include <tenon/kernel/detail/fixed15.inc>
+}  // namespace avx2
+namespace avx512 {
+#define TENON_TARGET __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")))
+#define TENON_INLINE inline __attribute__((always_inline)) TENON_TARGET
+#define TENON_LANES 16
+#include <tenon/kernel/detail/fixed15.inc>
+}  // namespace avx512
+#elif defined(__aarch64__) && defined(__GNUC__) && !defined(__CUDACC__)
+namespace neon {
+#define TENON_TARGET
+#define TENON_INLINE inline __attribute__((always_inline))
+#define TENON_LANES 1
+#include <tenon/kernel/detail/fixed15.inc>
+}  // namespace neon
+#endif
+
+namespace fixed15 {
+/// The profile's kernels for one instruction set; refuses what this machine lacks.
+template <class = void>
+table const& table_of(isa i) {
+    kernel::table_of(i);
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDACC__)
+    if (i == isa::avx2) return avx2::fixed15_kernels();
+    if (i == isa::avx512) return avx512::fixed15_kernels();
+#elif defined(__aarch64__) && defined(__GNUC__) && !defined(__CUDACC__)
+    if (i == isa::neon) return neon::fixed15_kernels();
+#endif
+    return portable::fixed15_kernels();
+}
+}  // namespace fixed15
+
+}  // namespace tenon::inline v0::kernel
+#if defined(__clang__)
+#pragma float_control(pop)
+#endif

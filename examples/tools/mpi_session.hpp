@@ -17,7 +17,8 @@ namespace tools {
 class mpi_session {
 public:
     mpi_session() {
-        MPI_Init(nullptr, nullptr);
+        int provided = 0;
+        MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);  // threads that work for a rank call nothing of MPI
         int own = 0;
         MPI_Comm_rank(MPI_COMM_WORLD, &own);
         speaks() = own == 0;

@@ -1,5 +1,5 @@
-# Runs a program under mpirun with 1 to 4 processes, or as many as told, and with one that throws in a step, each run within a deadline; nothing
-# may be left running.
+# Runs a program under mpirun with 1 to 4 processes, or as many as told, with an MPI for one thread, and with one that throws in a step, each
+# run within a deadline; nothing may be left running.
 # SPDX-License-Identifier: Apache-2.0
 #
 #   check.py MPIRUN PROGRAM [PROCESSES...]
@@ -17,6 +17,7 @@ def thrown(mpirun, processes, program):
 def main(arguments):
     mpirun, program, *told = arguments
     runs = [together(mpirun, processes, program) for processes in told or (1, 2, 3, 4)]
+    runs.append(together(mpirun, 2, program, "single"))
     return summary(runs + [thrown(mpirun, processes, program) for processes in (2, 3)])
 
 

@@ -134,6 +134,9 @@ void check_refusals(std::string const& directory) {
     load_options narrow;
     if (odd) narrow.weights = weights::bf16;
     check(refused(directory, fits, narrow) == "mpi_processes_agree", "two formats");
+    load_options rounded;
+    if (odd) rounded.kv = kv_format::bf16;
+    check(refused(directory, fits, rounded) == "mpi_processes_agree", "two formats of keys and values");
     load_options pairs{.weights = weights::bf16};
     if (odd) pairs.profile = numeric::bf16_pair_1;
     check(refused(directory, fits, pairs) == "mpi_processes_agree", "two profiles");
@@ -151,6 +154,31 @@ void check_refusals(std::string const& directory) {
     check(s.length() == 1, "a call after a refusal");
 }
 
+/// Threads of a process, and another number of them in each, change no bit, whatever the cache keeps.
+void check_threads(std::string const& directory) {
+    ids const some{1, 2, 3, 4, 5, 6, 7};
+    for (kv_format const kv : {kv_format::f32, kv_format::bf16})
+        for (std::string const& text : plans_of(processes, false)) {
+            load_options how{.kv = kv};
+            auto whole = dynamic_causal_lm<>::load(directory, plan::parse("all@0"), runtime::sequential{}, how);
+            how.threads = 2 + own;
+            auto ours = dynamic_causal_lm<>::load(directory, plan::parse(text), runtime::mpi{}, how);
+            check(first_difference(rows_of(whole, some), rows_of(ours, some, 3)).empty(), text + ": other bits on several threads");
+        }
+}
+
+/// Of an MPI that was told of no threads.
+void check_single(std::string const& directory) {
+    load_options how;
+    how.threads = 2;
+    int provided = 0;
+    MPI_Query_thread(&provided);
+    check(refused(directory, plans_of(processes, false)[0], how) == (provided < MPI_THREAD_FUNNELED ? "mpi_allows_threads" : "nothing is refused"),
+          "several threads of an MPI for one");
+    how.threads = 1;
+    check(refused(directory, plans_of(processes, false)[0], how) == "nothing is refused", "one thread of an MPI for one");
+}
+
 /// One process throws in a step while the others wait for its part: nothing after the step is reached.
 void throw_in_a_step(std::string const& directory) {
     auto m = dynamic_causal_lm<failing>::load(directory, plan::parse(plans_of(processes, false)[0]), runtime::mpi{});
@@ -163,24 +191,30 @@ void throw_in_a_step(std::string const& directory) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    MPI_Init(&argc, &argv);
+    std::string_view const mode = argc > 1 ? argv[1] : "";
+    int provided = 0;
+    MPI_Init_thread(&argc, &argv, mode == "single" ? MPI_THREAD_SINGLE : MPI_THREAD_FUNNELED, &provided);
     MPI_Comm_size(MPI_COMM_WORLD, &processes);
     MPI_Comm_rank(MPI_COMM_WORLD, &own);
-    if (argc > 1 && std::string_view(argv[1]) == "throws") {
+    if (mode == "throws") {
         shared_model const files(dense_families()[0], 104);
         throw_in_a_step(files.directory());
     }
-    {
+    if (mode == "single") {
+        shared_model const files(dense_families()[0], 105);
+        check_single(files.directory());
+    } else {
         geometry dense = dense_families()[0];
         shared_model const files(dense, 101);
         for (std::string const& text : plans_of(processes, false)) check_plan<device::cpu>(files.directory(), text);
         check_refusals(files.directory());
+        check_threads(files.directory());
     }
-    for (geometry const& g : {routed_families()[0], routed_families()[1]}) {
+    for (geometry const& g : mode == "single" ? std::vector<geometry>{} : std::vector{routed_families()[0], routed_families()[1]}) {
         shared_model const files(g, 102);
         for (std::string const& text : plans_of(processes, true)) check_plan<device::cpu>(files.directory(), text);
     }
-    {
+    if (mode != "single") {
         shared_model const files(dense_families()[3], 103);
         check_plan<device::xtensor>(files.directory(), plans_of(processes, false).back());
     }

@@ -55,6 +55,15 @@ public:
         if (finalised == 0) MPI_Comm_free(&comm_);
     }
 
+    /// Helpers of a rank call nothing of MPI, but it must know that there are others than its caller.
+    void require_threads(int threads) const {
+        int provided = MPI_THREAD_SINGLE;
+        MPI_Query_thread(&provided);
+        if (threads > 1 && provided < MPI_THREAD_FUNNELED)
+            refuse("mpi_allows_threads", std::to_string(threads) + " threads are asked for, and MPI was initialised for one; MPI_Init_thread with "
+                                         "MPI_THREAD_FUNNELED, or 1 thread, would do");
+    }
+
     MPI_Comm comm() const { return comm_; }
     int own() const { return own_; }
     int size() const { return size_; }
@@ -268,7 +277,8 @@ namespace runtime {
 ///
 /// Before anything is exchanged all processes agree: what one of them refuses in a load, all refuse, and a build, a plan or a checkpoint that is
 /// another one somewhere is refused by all (`mpi_processes_agree`), as is a number of processes that is not the devices'
-/// (`mpi_processes_are_the_devices`) and an MPI that is not initialised (`mpi_is_initialised`). A step that throws ends all processes with its
+/// (`mpi_processes_are_the_devices`), an MPI that is not initialised (`mpi_is_initialised`), and several threads a rank under one that was
+/// initialised for one (`mpi_allows_threads`). A step that throws ends all processes with its
 /// reason (MPI_Abort).
 struct mpi {
     static constexpr runtime_kind kind = runtime_kind::mpi;
@@ -297,6 +307,7 @@ struct mpi {
 
         std::unique_ptr<detail::executor> start(graph_view graph, checkpoint::folder const& files, checkpoint::block_scaling scaling, opener open,
                                                 load_options const& options) const override {
+            group_->require_threads(options.threads);
             auto ranks = std::make_unique<detail::basic_message_executor<void>>(graph, open, options, group_);
             if (ranks->workers() != group_->size())
                 detail::refuse("mpi_processes_are_the_devices", std::to_string(group_->size()) + " processes for a graph of " + std::to_string(ranks->workers()) +
@@ -325,7 +336,7 @@ struct mpi {
             for (stage_traits const& s : graph.stages)
                 for (int const owner : s.owners) plan.text += " " + std::to_string(owner);
             return detail::build_identity{}.show() + ", config " + checkpoint::sha256_of(files.config_text()).substr(0, 16) + ", checkpoint " + detail::digest_of(files).substr(0, 16) + ", weights " +
-                   std::string(name_of(options.weights)) + ", numeric profile " + std::string(options.profile.name) + ", plan " + plan.text;
+                   std::string(name_of(options.weights)) + ", keys and values " + std::string(name_of(options.kv)) + ", numeric profile " + std::string(options.profile.name) + ", plan " + plan.text;
         }
 
         std::shared_ptr<detail::process_group> group_;

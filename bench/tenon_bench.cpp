@@ -44,7 +44,6 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
 
 // ---- what the machine can do
 
-constexpr std::size_t read_floats = std::size_t{1} << 25;  // 128 MiB a thread, past every cache
 constexpr int fma_rounds = 2'000'000;
 
 float read_portable(float const* p, std::size_t n) {
@@ -122,6 +121,19 @@ __attribute__((target("avx2,fma"))) double multiply_avx2(float& result, std::ind
     return 2.0 * 8 * sizeof...(V) * fma_rounds;
 }
 double multiply_avx2(float& result) { return multiply_avx2(result, std::make_index_sequence<12>{}); }
+
+template <std::size_t... V>
+__attribute__((target("avx512f,avx512vnni"))) double multiply_bytes(float& result, std::index_sequence<V...>) {
+    __m512i const a = _mm512_set1_epi32(0x01020301), b = _mm512_set1_epi32(0x01010101);
+    __m512i acc[]{_mm512_set1_epi32(static_cast<int>(V + 1))...};
+    for (int t = 0; t < fma_rounds; ++t) ((acc[V] = _mm512_dpbusd_epi32(acc[V], a, b)), ...);
+    ((acc[0] = V == 0 ? acc[0] : _mm512_add_epi32(acc[0], acc[V])), ...);
+    std::int32_t out[16];
+    _mm512_storeu_si512(out, acc[0]);
+    result = static_cast<float>(out[0]);
+    return 2.0 * 64 * sizeof...(V) * fma_rounds;
+}
+double multiply_bytes(float& result) { return multiply_bytes(result, std::make_index_sequence<16>{}); }
 #endif
 
 /// The same work on `count` threads that begin together; seconds until the last is done.
@@ -142,49 +154,80 @@ double on_threads(int count, std::function<void(int)> const& work) {
     return seconds() - begin;
 }
 
-struct limits {
-    double read_gb_per_s = 0.0, gflop_per_s = 0.0;
-};
+double median(std::vector<double> values) {
+    auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
 
-/// The fastest of several plain loops, each of them tried several times.
-limits measure(int threads) {
-    using reader = float (*)(float const*, std::size_t);
-    using multiplier = double (*)(float&);
-    std::vector<reader> readers{read_portable};
-    std::vector<multiplier> multipliers{multiply_portable};
+/// What so many threads of this machine read and multiply a second: of several plain loops the one with the best median. Loops read as many
+/// bytes as a decoded token does, since a third cache may hold a good part of them.
+class limits {
+public:
+    limits(int threads, std::int64_t bytes, bool dots) : floats_(static_cast<std::size_t>(bytes / threads) / 4 / block * block), sink_(static_cast<std::size_t>(threads) * 16) {
+        readers_.push_back({read_portable, {}});
+        multipliers_.push_back({multiply_portable, {}});
 #if defined(__x86_64__)
-    if (kernel::supported(kernel::isa::avx2)) {
-        readers.insert(readers.end(), {read_avx2<1>, read_avx2<4>});
-        multipliers.push_back(multiply_avx2);
-    }
-    if (kernel::supported(kernel::isa::avx512)) {
-        readers.insert(readers.end(), {read_avx512<1>, read_avx512<2>, read_avx512<4>, read_avx512<8>});
-        multipliers.push_back(multiply_avx512);
-    }
+        if (kernel::supported(kernel::isa::avx2)) {
+            readers_.insert(readers_.end(), {{read_avx2<1>, {}}, {read_avx2<4>, {}}});
+            multipliers_.push_back({multiply_avx2, {}});
+        }
+        if (kernel::supported(kernel::isa::avx512)) {
+            readers_.insert(readers_.end(), {{read_avx512<1>, {}}, {read_avx512<2>, {}}, {read_avx512<4>, {}}, {read_avx512<8>, {}}});
+            multipliers_.push_back({multiply_avx512, {}});
+            if (dots && __builtin_cpu_supports("avx512vnni") != 0) dots_.push_back({multiply_bytes, {}});
+        }
 #endif
-    std::vector<detail::buffer> memory;  // in pages like those of weights
-    for (int i = 0; i < threads; ++i) {
-        memory.emplace_back(read_floats * sizeof(float));
-        std::fill_n(memory.back().floats(), read_floats, 0.5f);
+        for (int i = 0; i < threads; ++i) {
+            memory_.emplace_back(floats_ * sizeof(float));  // in pages like those of weights
+            std::fill_n(memory_.back().floats(), floats_, 0.5f);
+        }
     }
-    std::vector<float> sink(static_cast<std::size_t>(threads) * 16);  // a cache line each
-    limits best;
-    for (int attempt = 0; attempt < 3; ++attempt) {
-        for (reader const read : readers) {
+
+    /// Runs every loop once more.
+    void measure() {
+        auto const threads = static_cast<int>(memory_.size());
+        for (loop<reader>& l : readers_) {
             double const t = on_threads(threads, [&](int i) {
                 auto const at = static_cast<std::size_t>(i);
-                sink[at * 16] = read(memory[at].floats(), read_floats);
+                sink_[at * 16] = l.run(memory_[at].floats(), floats_);
             });
-            best.read_gb_per_s = std::max(best.read_gb_per_s, static_cast<double>(read_floats) * 4.0 * threads / t * 1e-9);
+            l.rates.push_back(static_cast<double>(floats_) * 4.0 * threads / t * 1e-9);
         }
-        for (multiplier const multiply : multipliers) {
-            std::atomic<double> flops{0.0};
-            double const t = on_threads(threads, [&](int i) { flops = multiply(sink[static_cast<std::size_t>(i) * 16]); });
-            best.gflop_per_s = std::max(best.gflop_per_s, flops * threads / t * 1e-9);
-        }
+        for (std::vector<loop<multiplier>>* const all : {&multipliers_, &dots_})
+            for (loop<multiplier>& l : *all) {
+                std::atomic<double> operations{0.0};
+                double const t = on_threads(threads, [&](int i) { operations = l.run(sink_[static_cast<std::size_t>(i) * 16]); });
+                l.rates.push_back(operations * threads / t * 1e-9);
+            }
     }
-    return best;
-}
+
+    double read_gb_per_s() const { return best(readers_); }
+    double gflop_per_s() const { return best(multipliers_); }
+    double gop_per_s() const { return best(dots_); }  ///< of products of bytes; 0 where there is no such instruction, or nobody asked
+
+private:
+    static constexpr std::size_t block = 1024;  // floats: whole steps of every loop
+    using reader = float (*)(float const*, std::size_t);
+    using multiplier = double (*)(float&);
+    template <class Run>
+    struct loop {
+        Run run;
+        std::vector<double> rates;
+    };
+    template <class Run>
+    static double best(std::vector<loop<Run>> const& loops) {
+        double most = 0.0;
+        for (loop<Run> const& l : loops) most = std::max(most, median(l.rates));
+        return most;
+    }
+
+    std::size_t floats_;
+    std::vector<loop<reader>> readers_;
+    std::vector<loop<multiplier>> multipliers_, dots_;
+    std::vector<detail::buffer> memory_;
+    std::vector<float> sink_;  // a cache line for each thread
+};
 
 // ---- random weights
 
@@ -311,14 +354,13 @@ void write_random(std::string const& directory, std::string const& config_text, 
 
 struct options {
     std::string config, plan = "all@0", weights = "f32", kv = "f32", profile = "canonical_1", isa = "auto", runtime = "threads", directory;
-    int threads = 1, prefill = 128, decode = 16, chunk = 512, repeat = 3;
+    int threads = 1, prefill = 128, decode = 16, chunk = 512, repeat = 5;
     bool json = false;
 };
 
 struct figures {
-    double prefill_seconds = 1e300, decode_seconds = 1e300;
-    double step_seconds = 1e300;  ///< of the fastest step alone: on a shared machine the one figure that compares with the limit's short loop
-    std::int64_t moved_bytes = 0;  ///< between ranks, for one decoded token
+    double prefill_seconds = 0.0, decode_seconds = 0.0;  ///< medians
+    std::int64_t moved_bytes = 0;                        ///< between ranks, for one decoded token
 };
 
 std::vector<token_id> random_tokens(int count, int vocab) {
@@ -340,29 +382,29 @@ void require_same_bits(language_model& lm, std::span<token_id const> tokens) {
     if (std::memcmp(expected.data(), row.data(), row.size_bytes()) != 0) throw std::runtime_error("prefill and steps give different bits: nothing is timed");
 }
 
-figures time_it(language_model& lm, options const& o) {
+/// Prefill, decode and the plain loops in turn.
+figures time_it(language_model& lm, options const& o, limits& limit) {
     std::vector<token_id> const tokens = random_tokens(o.prefill + o.decode, lm.config().vocab);
     std::span<token_id const> const prompt(tokens.data(), static_cast<std::size_t>(o.prefill));
     require_same_bits(lm, std::span(tokens).first(static_cast<std::size_t>(std::min(o.prefill, 3))));
-    figures best;
-    for (int attempt = 0; attempt < o.repeat; ++attempt) {
+    std::vector<double> prefills, decodes;
+    figures found;
+    for (int turn = 0; turn < o.repeat; ++turn) {
+        limit.measure();
         state s = lm.make_state(o.prefill + o.decode);
         double const begin = seconds();
         lm.prefill(s, prompt, o.chunk);
-        double end = seconds();
-        best.prefill_seconds = std::min(best.prefill_seconds, end - begin);
+        prefills.push_back(seconds() - begin);
         std::int64_t const moved = lm.counts().total.bytes;
-        double const filled = end = seconds();
-        for (int i = 0; i < o.decode; ++i) {
-            lm.step(s, tokens[static_cast<std::size_t>(o.prefill + i)]);
-            double const now = seconds();
-            best.step_seconds = std::min(best.step_seconds, now - end);
-            end = now;
-        }
-        best.decode_seconds = std::min(best.decode_seconds, end - filled);
-        best.moved_bytes = (lm.counts().total.bytes - moved) / o.decode;
+        double const filled = seconds();
+        for (int i = 0; i < o.decode; ++i) lm.step(s, tokens[static_cast<std::size_t>(o.prefill + i)]);
+        decodes.push_back(seconds() - filled);
+        found.moved_bytes = (lm.counts().total.bytes - moved) / o.decode;
     }
-    return best;
+    limit.measure();
+    found.prefill_seconds = median(prefills);
+    found.decode_seconds = median(decodes);
+    return found;
 }
 
 /// Bytes of weights that one decoded token reads: every matrix but a table that is only looked up, and of experts those that it chose.
@@ -399,6 +441,18 @@ double copy_time(std::string const& path, int threads) {
     });
 }
 
+/// Of this process, as the system counts them; 0 where it does not say.
+std::int64_t bytes_in_huge_pages() {
+    std::ifstream file("/proc/self/smaps_rollup");
+    for (std::string word; file >> word;)
+        if (word == "AnonHugePages:") {
+            std::int64_t kib = 0;
+            file >> kib;
+            return kib * 1024;
+        }
+    return 0;
+}
+
 std::string read_text(std::string const& path) {
     checkpoint::mapped_file const file(path);
     return std::string(file.text());
@@ -427,7 +481,8 @@ int bench(options const& o) {
     if (o.prefill + o.decode > config.max_positions)
         detail::refuse("positions_fit_the_model", std::to_string(o.prefill + o.decode) + " positions; the model has " + std::to_string(config.max_positions));
     std::int64_t const in_file = bytes_in_file(checkpoint::inventory_of(config), stored, largest);
-    require_room(o.directory, in_file, held + kv + largest + (std::int64_t{1} << 28));
+    std::int64_t const read = bytes_per_token(graph.view(), format, stored);
+    require_room(o.directory, in_file, held + kv + std::max(largest, read) + (std::int64_t{1} << 28));
 
     // The file goes as soon as it is loaded; its pages then leave the cache without having been written anywhere.
     double load_seconds = 0.0, copy_seconds = 0.0;
@@ -451,31 +506,32 @@ int bench(options const& o) {
                 folder.path(), plan, o.runtime == "threads" ? runtime_kind::threads : runtime_kind::sequential, how));
         load_seconds = seconds() - begin;
     }
-    limits const limit = measure(workers * o.threads);
-    figures const f = time_it(*lm, o);
+    limits limit(workers * o.threads, read, format == weights::q8);
+    figures const f = time_it(*lm, o, limit);
 
-    std::int64_t const read = bytes_per_token(graph.view(), format, stored);
     double const decode_rate = o.decode / f.decode_seconds, prefill_rate = o.prefill / f.prefill_seconds;
     double const gb = static_cast<double>(read) * decode_rate * 1e-9, gflop = prefill_flops(graph.view(), cost, o) / f.prefill_seconds * 1e-9;
-    double const step_gb = static_cast<double>(read) / f.step_seconds * 1e-9;
+    std::int64_t const huge = bytes_in_huge_pages();
     if (o.json) {
         nlohmann::ordered_json const out{
             {"config", o.config}, {"plan", lm->plan()}, {"weights", o.weights}, {"kv", o.kv}, {"profile", o.profile}, {"isa", lm->isa()}, {"runtime", o.runtime}, {"threads", o.threads},
             {"workers", workers}, {"threads_in_all", workers * o.threads}, {"ranks", lm->ranks()}, {"prefill", o.prefill}, {"decode", o.decode}, {"chunk", o.chunk}, {"repeat", o.repeat},
             {"weight_bytes", held}, {"weight_bytes_per_decoded_token", read}, {"moved_bytes_per_decoded_token", f.moved_bytes}, {"kv_bytes", kv}, {"load_seconds", load_seconds}, {"copy_seconds", copy_seconds},
-            {"prefill_tokens_per_s", prefill_rate}, {"decode_tokens_per_s", decode_rate}, {"decode_gb_per_s", gb}, {"fastest_step_gb_per_s", step_gb}, {"prefill_gflop_per_s", gflop},
-            {"limit_read_gb_per_s", limit.read_gb_per_s}, {"limit_gflop_per_s", limit.gflop_per_s},
-            {"decode_share_of_limit", gb / limit.read_gb_per_s}, {"prefill_share_of_limit", gflop / limit.gflop_per_s}};
+            {"prefill_tokens_per_s", prefill_rate}, {"decode_tokens_per_s", decode_rate}, {"decode_gb_per_s", gb}, {"prefill_gflop_per_s", gflop},
+            {"huge_page_bytes", huge}, {"limit_read_gb_per_s", limit.read_gb_per_s()}, {"limit_gflop_per_s", limit.gflop_per_s()}, {"limit_byte_gop_per_s", limit.gop_per_s()},
+            {"decode_share_of_limit", gb / limit.read_gb_per_s()}, {"prefill_share_of_limit", gflop / limit.gflop_per_s()}};
         std::cout << out.dump(2) << '\n';
     } else {
         std::printf("%s under %s, %s weights, profile %s, %s, %s runtime, %d worker%s of %d thread%s\n", o.config.c_str(), lm->plan().c_str(), o.weights.c_str(),
                     o.profile.c_str(), std::string(lm->isa()).c_str(), o.runtime.c_str(), workers, workers == 1 ? "" : "s", o.threads, o.threads == 1 ? "" : "s");
         std::printf("loaded   %12.3f seconds, %.2f times what as many threads need to copy the cached file\n", load_seconds, load_seconds / copy_seconds);
-        std::printf("held     %12.3f GB of weights, %.3f GB of them read for a decoded token\n", static_cast<double>(held) * 1e-9, static_cast<double>(read) * 1e-9);
+        std::printf("held     %12.3f GB of weights, %.3f GB of them read for a decoded token; %.3f GB of all memory in huge pages\n", static_cast<double>(held) * 1e-9,
+                    static_cast<double>(read) * 1e-9, static_cast<double>(huge) * 1e-9);
         std::printf("moved    %12lld bytes between ranks for a decoded token\n", static_cast<long long>(f.moved_bytes));
-        std::printf("prefill  %12.2f tokens/s  %9.2f GFLOP/s, %3.0f %% of %.2f (FMA loop)\n", prefill_rate, gflop, 100 * gflop / limit.gflop_per_s, limit.gflop_per_s);
-        std::printf("decode   %12.2f tokens/s  %9.2f GB/s,    %3.0f %% of %.2f (plain read)\n", decode_rate, gb, 100 * gb / limit.read_gb_per_s, limit.read_gb_per_s);
-        std::printf("fastest step alone              %9.2f GB/s,    %3.0f %%\n", step_gb, 100 * step_gb / limit.read_gb_per_s);
+        std::printf("prefill  %12.2f tokens/s  %9.2f GFLOP/s, %3.0f %% of %.2f (FMA loop)\n", prefill_rate, gflop, 100 * gflop / limit.gflop_per_s(), limit.gflop_per_s());
+        if (limit.gop_per_s() > 0.0)
+            std::printf("                                                 %3.0f %% of %.2f (loop over products of bytes)\n", 100 * gflop / limit.gop_per_s(), limit.gop_per_s());
+        std::printf("decode   %12.2f tokens/s  %9.2f GB/s,    %3.0f %% of %.2f (plain read of as many bytes)\n", decode_rate, gb, 100 * gb / limit.read_gb_per_s(), limit.read_gb_per_s());
     }
     return 0;
 }
@@ -496,7 +552,7 @@ int main(int argc, char** argv) {
     app.add_option("--prefill", o.prefill, "tokens of the prompt")->capture_default_str();
     app.add_option("--decode", o.decode, "tokens fed one by one after it")->capture_default_str();
     app.add_option("--chunk", o.chunk, "most tokens of the prompt in one call; 0: all")->capture_default_str();
-    app.add_option("--repeat", o.repeat, "the best of so many")->capture_default_str();
+    app.add_option("--repeat", o.repeat, "turns; medians count")->capture_default_str();
     app.add_option("--runtime", o.runtime, "who runs the ranks")->check(CLI::IsMember({"threads", "sequential", "processes"}))->capture_default_str();
     app.add_option("--isa", o.isa, "auto, portable, avx2, avx512 or neon")->capture_default_str();
     app.add_option("--directory", o.directory, "where the random checkpoint stands while it is loaded")->capture_default_str();

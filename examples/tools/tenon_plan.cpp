@@ -64,8 +64,8 @@ int main(int argc, char** argv) {
         app.add_option("--format", format, "of what is printed")->check(CLI::IsMember(std::vector<std::string>{"text", "json", "dot"}))->capture_default_str();
         app.parse(argc, argv);
 
-        tenon::weights const held = tools::weights_named(weights);
         tenon::numeric_profile const& arithmetic = tenon::numeric::named(profile);
+        tenon::weights const held = tenon::detail::format_under(arithmetic, tools::weights_named(weights));
         tenon::plan::value const parts = tenon::plan::parse(plan);
         placement.read();
         std::string const path = source->count("--config") > 0 ? config : model + "/config.json";

@@ -65,14 +65,14 @@ bool same_census(rank_census const& a, rank_census const& b) {
 }
 
 template <template <int...> class Device>
-void check_plan(std::string const& directory, std::string const& text) {
+void check_plan(std::string const& directory, std::string const& text, numeric_profile const& profile = numeric::canonical_1) {
     choices ours, theirs;
-    load_options how, plain;
+    load_options how{.profile = profile}, plain{.profile = profile};
     how.routing = &ours;
     plain.routing = &theirs;
     auto m = dynamic_causal_lm<Device>::load(directory, plan::parse(text), runtime::mpi{}, how);
     auto alone = dynamic_causal_lm<Device>::load(directory, plan::parse(text), runtime::sequential{}, plain);
-    auto whole = dynamic_causal_lm<Device>::load(directory, plan::parse("all@0"), runtime::sequential{});
+    auto whole = dynamic_causal_lm<Device>::load(directory, plan::parse("all@0"), runtime::sequential{}, {.profile = profile});
     random_bits random(7);
     std::vector<ids> sequences;
     for (int i = 0; i < 5; ++i) sequences.push_back(random_tokens(random, i == 0 ? 66 : 1 + (i * 5) % 13, m.config().vocab));
@@ -206,13 +206,19 @@ int main(int argc, char** argv) {
     } else {
         geometry dense = dense_families()[0];
         shared_model const files(dense, 101);
-        for (std::string const& text : plans_of(processes, false)) check_plan<device::cpu>(files.directory(), text);
+        for (std::string const& text : plans_of(processes, false)) {
+            check_plan<device::cpu>(files.directory(), text);
+            check_plan<device::cpu>(files.directory(), text, numeric::fixed15_1);
+        }
         check_refusals(files.directory());
         check_threads(files.directory());
     }
     for (geometry const& g : mode == "single" ? std::vector<geometry>{} : std::vector{routed_families()[0], routed_families()[1]}) {
         shared_model const files(g, 102);
-        for (std::string const& text : plans_of(processes, true)) check_plan<device::cpu>(files.directory(), text);
+        for (std::string const& text : plans_of(processes, true)) {
+            check_plan<device::cpu>(files.directory(), text);
+            check_plan<device::cpu>(files.directory(), text, numeric::fixed15_1);
+        }
     }
     if (mode != "single") {
         shared_model const files(dense_families()[3], 103);

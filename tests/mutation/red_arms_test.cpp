@@ -145,6 +145,27 @@ TEST_CASE("Each fault of routed experts turns parity red wherever it can act, an
     }
 }
 
+TEST_CASE("Each fault turns parity red under exact products too, but for the order of additions, which no sum of integers has") {
+    how const exact{.profile = numeric::fixed15_1};
+    std::vector<arm> ours, routed = routed_arms;
+    for (arm const& a : arms)
+        if (a.what != fault::wrong_join_order) ours.push_back(a);
+    ours.push_back({fault::wrong_join_order, "wrong_join_order", {}, {"all@0,1:tensor.reduce", "all@0,1,2,3:tensor.reduce"}});
+    ours.push_back({fault::own_magnitudes,
+                    "own_magnitudes",
+                    {"all@0,1:tensor.reduce", "all@0,1,2,3:tensor.reduce", "0@0;1-2@1,2:tensor.reduce;3@0"},
+                    {"all@0", "all@0,1", "0-1@0;2-3@1"}});
+    routed.push_back({fault::own_magnitudes,
+                      "own_magnitudes",
+                      {"all@0,1:expert_width.reduce", "all@0,1:tensor.reduce+expert_width.reduce"},
+                      {"all@0,1:expert", "all@0,1:expert_width"}});
+    geometry g{.name = "red", .hidden = 64, .type = dtype::bf16};
+    check_arms(g, ours, exact);
+    g.family = "mixtral";
+    g.experts = {.count = 8, .chosen = 2, .width = 256, .normalised = true};
+    check_arms(g, routed, exact);
+}
+
 TEST_CASE("Each fault turns parity red under a profile of pairs too, and a load that leaves the profile out is noticed") {
     how const pairs{.profile = numeric::bf16_pair_1};
     std::vector<arm> dense = arms;

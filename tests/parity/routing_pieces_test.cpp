@@ -109,9 +109,11 @@ private:
     }
 };
 
-floats rows_under(expectation const& e, std::string const& text, runtime_kind runtime = runtime_kind::sequential, fault f = fault::none, std::size_t chunk = 0) {
+floats rows_under(expectation const& e, std::string const& text, runtime_kind runtime = runtime_kind::sequential, fault f = fault::none, std::size_t chunk = 0,
+                  numeric_profile const& profile = numeric::canonical_1) {
     load_options how;
     how.fault = f;
+    how.profile = profile;
     auto m = described_model::load(described(e.files.shape()), e.files.directory(), text, runtime, how);
     return rows_of(m, e.tokens, chunk);
 }
@@ -135,6 +137,29 @@ TEST_CASE("Every way to route has the oracle's logits, and plain's bits under ev
                 CHECK_EQ(first_difference(plain, rows_under(e, text, runtime_kind::threads, fault::none, 5)), "");
             }
         }
+}
+
+TEST_CASE("Exact products have plain's bits under every split, a shared expert's in a reduced join too") {
+    std::vector<std::string> list = splits;
+    list.insert(list.end(), {"all@0,1:tensor.reduce", "all@0,1:tensor.reduce+expert", "all@0,1:tensor.reduce+expert_width.reduce", "all@0,1:tensor.reduce+expert_width"});
+    for (piece const& p : pieces) {
+        if (p.experts.shared_width % 128 != 0 || p.experts.shared_width == 0) continue;  // whose inputs a reduced join may cut
+        CAPTURE(p.name);
+        geometry g = geometry_of(p, dtype::f32);
+        g.ffn = 128;
+        expectation const e(g);
+        auto const rows = [&](std::string const& text, runtime_kind runtime, fault f, std::size_t chunk) {
+            return rows_under(e, text, runtime, f, chunk, numeric::fixed15_1);
+        };
+        floats const plain = rows("all@0", runtime_kind::sequential, fault::none, 0);
+        CHECK_NE(first_difference(rows_under(e, "all@0"), plain), "");
+        for (std::string const& text : list) {
+            CAPTURE(text);
+            CHECK_EQ(first_difference(plain, rows(text, runtime_kind::sequential, fault::none, 0)), "");
+            CHECK_EQ(first_difference(plain, rows(text, runtime_kind::threads, fault::none, 5)), "");
+        }
+        CHECK_NE(first_difference(plain, rows("all@0,1:tensor.reduce", runtime_kind::sequential, fault::own_magnitudes, 0)), "");
+    }
 }
 
 TEST_CASE("A shared expert cut where a routed one is cut, or the other way round, turns parity red") {

@@ -304,6 +304,14 @@ TEST_CASE("A profile reaches the workers: the bits are those of one rank under i
         CHECK_EQ(first_difference(plain.step(here, 3), m.step(s, 3)), "");
         CHECK(law_of([&] { canonical.restore(m.snapshot(s)); }) == "snapshot_profile_is_this_one");
     }
+    load_options const exact{.profile = numeric::fixed15_1};  // magnitudes and sums of 64 bits go between processes
+    auto whole = dynamic_causal_lm<>::load(folder, plan::parse("all@0"), runtime::sequential{}, exact);
+    floats const exact_rows = rows_of(whole, tokens);
+    for (std::string const text : {"all@0,1:tensor.reduce+expert_width.reduce", "0-1@0,1:expert_width.reduce;2-3@1,0:tensor+expert"}) {
+        CAPTURE(text);
+        auto m = dynamic_causal_lm<>::load(folder, plan::parse(text), runtime::processes{}, exact);
+        CHECK_EQ(first_difference(exact_rows, rows_of(m, tokens, 30)), "");
+    }
     CHECK(law_of([&] { dynamic_causal_lm<>::load(folder, plan::parse("all@0,1"), runtime::processes{}, {.weights = weights::f32, .profile = numeric::bf16_pair_1}); }) ==
           "profile_takes_format");
 }

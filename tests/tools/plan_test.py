@@ -50,6 +50,8 @@ class Plan(ToolTest):
     def test_the_numeric_profile_is_shown(self):
         self.assertEqual(self.json_of("--model", GQA, "--plan", "all@0")["profile"], "canonical_1")
         self.assertEqual(self.json_of("--model", GQA, "--plan", "all@0", "--profile", "bf16_pair_1")["profile"], "bf16_pair_1")
+        exact = self.json_of("--model", MHA, "--plan", "all@0", "--profile", "fixed15_1")
+        self.assertEqual((exact["profile"], exact["weights"]), ("fixed15_1", "fixed15"))
         self.assertIn(b"\nprofile  fast\n", call("tenon-plan", "--model", MHA, "--plan", "all@0", "--profile", "fast").stdout)
 
     def test_text_and_dot(self):

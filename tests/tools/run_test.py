@@ -167,6 +167,10 @@ class Answers(ToolTest):
         self.assertNotIn("profile", default)
         self.assertNotEqual(default["logits_sha256"], pairs["logits_sha256"])
         self.assertEqual((pairs["profile"], pairs["logits_sha256"]), ("bf16_pair_1", cut["logits_sha256"]))
+        plain, split, other = (self.run_json("--model", MHA, "--ids", prompt, "--profile", "fixed15_1", *more)["logits_sha256"] for more in (
+            (), ("--plan", "0-1@0,1:tensor.reduce;2-3@2", "--runtime", "processes"), ("--isa", "portable", "--threads", "2")))
+        self.assertEqual([split, other], [plain] * 2)
+        self.assertNotIn(plain, (default["logits_sha256"], pairs["logits_sha256"]))
 
     def test_the_embedded_model_is_the_default_and_its_vocabulary_is_bytes(self):
         made = self.run_json("--prompt", "It was a ", "--max-new-tokens", 20)

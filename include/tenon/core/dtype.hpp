@@ -36,11 +36,12 @@ constexpr std::string_view name_of(dtype d) { return dtype_table[static_cast<std
 constexpr int bytes_of(dtype d) { return dtype_table[static_cast<std::size_t>(d)].bytes; }
 
 /// The format in which a rank keeps its matrices. `stored` keeps what the file has: bf16 as it is, f32 and f16 as f32. `q8` keeps 8-bit
-/// codes, 32 of them along a row under one scale, and multiplies codes: docs/numerics.md.
-enum class weights : std::uint8_t { stored, f32, bf16, q8 };
+/// codes, 32 of them along a row under one scale, and multiplies codes: docs/numerics.md. `fixed15` keeps codes of 15 bits under one exponent
+/// for each row: what the profile fixed15_1 holds, which implies it, and no other.
+enum class weights : std::uint8_t { stored, f32, bf16, q8, fixed15 };
 
-/// How a rank holds one matrix: elements, or blocks of a half-precision scale and 32 codes.
-enum class held_as : std::uint8_t { f32, bf16, q8 };
+/// How a rank holds one matrix: elements, blocks of a half-precision scale and 32 codes, or rows of codes and an exponent.
+enum class held_as : std::uint8_t { f32, bf16, q8, fixed15 };
 
 /// The format in which a rank keeps keys and values.
 /// bf16 rounds what is written once, to nearest even; every read sees what is stored, that of the same call too.
@@ -49,14 +50,17 @@ enum class kv_format : std::uint8_t { f32, bf16 };
 constexpr std::string_view name_of(kv_format f) { return f == kv_format::f32 ? "f32" : "bf16"; }
 constexpr int bytes_of(kv_format f) { return f == kv_format::f32 ? 4 : 2; }
 
-constexpr std::string_view name_of(held_as h) { return h == held_as::f32 ? "f32" : h == held_as::bf16 ? "bf16" : "q8"; }
+constexpr std::string_view name_of(held_as h) {
+    constexpr std::array<std::string_view, 4> names{"f32", "bf16", "q8", "fixed15"};
+    return names[static_cast<std::size_t>(h)];
+}
 constexpr std::string_view name_of(weights w) {
-    return w == weights::stored ? "stored" : name_of(w == weights::f32 ? held_as::f32 : w == weights::bf16 ? held_as::bf16 : held_as::q8);
+    return w == weights::stored ? "stored" : name_of(static_cast<held_as>(static_cast<int>(w) - 1));  // the same order
 }
 
-/// Bytes of so many elements; of q8 in whole blocks.
+/// Bytes of so many elements; of q8 in whole blocks. Exponents of rows, four bytes each, are not counted.
 constexpr std::int64_t bytes_of(held_as h, std::int64_t elements) {
-    return h == held_as::f32 ? 4 * elements : h == held_as::bf16 ? 2 * elements : elements / 32 * 34;
+    return h == held_as::f32 ? 4 * elements : h == held_as::q8 ? elements / 32 * 34 : 2 * elements;
 }
 
 }  // namespace tenon::inline v0

@@ -26,7 +26,6 @@ struct numeric_profile {
     int weight_block = 0;   ///< inputs under one scale of a weight in 8 bits
     product_rule products = product_rule::chains;
     bool is_law = true;   ///< fixes every bit; if not, a tolerance is all it promises, and `products` are those of weights whose format allows
-    bool is_here = true;  ///< this version computes it; the name of one that it does not is taken all the same
     bool operator==(numeric_profile const&) const = default;
 };
 
@@ -36,7 +35,7 @@ inline constexpr numeric_profile canonical_1{"canonical_1", 8, 32, 32, 64, 8, 32
 /// The same but for its products, which are those of rule 9. Every weight that they read is held in bf16.
 inline constexpr numeric_profile bf16_pair_1{"bf16_pair_1", 8, 32, 32, 64, 8, 32, product_rule::bf16_pairs};
 /// Exact products of integers of fifteen bits, of attention's scores too.
-inline constexpr numeric_profile fixed15_1{"fixed15_1", 8, 32, 32, 64, 8, 32, product_rule::fixed_point, true, false};
+inline constexpr numeric_profile fixed15_1{"fixed15_1", 8, 32, 32, 64, 8, 32, product_rule::fixed_point};
 /// No law: what is quicker. Products over pairs where a weight is held in bf16, the canonical ones elsewhere.
 inline constexpr numeric_profile fast{"fast", 8, 32, 32, 64, 8, 32, product_rule::bf16_pairs, false};
 

@@ -4,6 +4,7 @@
 #pragma once
 #include <tenon/core/dtype.hpp>
 #include <tenon/device/crew.hpp>
+#include <tenon/device/exact_products.hpp>
 #include <tenon/kernel/attention.hpp>
 #include <tenon/kernel/packed_matrix.hpp>
 #include <tenon/kernel/routing.hpp>
@@ -44,6 +45,10 @@ public:
     /// (`device_holds_format`, `device_computes_profile`). Others than f32 and bf16 are held by who says so.
     virtual bool holds(kernel::panel_format f) const noexcept { return f == kernel::panel_format::f32 || f == kernel::panel_format::bf16; }
 
+    /// What it has beyond its own products for the profile fixed15_1; without, the loader refuses that (`device_computes_profile`). Who has
+    /// it holds kernel::panel_format::fixed15 and reads attention_call::fixed15.
+    virtual exact_products const* exact() const noexcept { return nullptr; }
+
     /// Whether attention reads caches of that format; the loader refuses the others by name (`device_reads_kv_format`).
     virtual bool reads(kv_format f) const noexcept { return f == kv_format::f32; }
 
@@ -52,10 +57,12 @@ public:
     /// Bytes of a packed matrix: of `shape` everything but `data` is set.
     virtual std::size_t packed_bytes(kernel::packed_matrix const& shape) const noexcept;
     /// Writes rows [first_row, first_row + rows), counted in this shard, from row-major elements of `type` (f32, bf16, f16), not aligned.
-    /// bf16 and f16 widen exactly; what becomes bf16 rounds to nearest even, and q8 is made of f32 by rule 1. Rows come in ascending order, the last ones last.
+    /// bf16 and f16 widen exactly; what becomes bf16 rounds to nearest even, and q8 is made of f32 by rule 1. Codes of fixed15 are made by the
+    /// exponents that `exact_products::pack_exponents` has written. Rows come in ascending order, the last ones last.
     virtual void pack(void* to, kernel::packed_matrix const& shape, int first_row, int rows, std::byte const* source,
                       std::ptrdiff_t row_stride_bytes, dtype type) const;
-    /// The inverse: row-major elements of the matrix's own format (floats, or bf16 bits), or its blocks (kernel/q8.hpp).
+    /// The inverse: row-major elements of the matrix's own format (floats, or bf16 bits), its blocks (kernel/q8.hpp), or, of fixed15, the
+    /// floats that codes stand for.
     virtual void unpack(void* to, std::ptrdiff_t row_stride_bytes, kernel::packed_matrix const& m, int first_row, int rows) const;
 
     // Scratch, which the caller owns: 64-byte aligned, one for every rank.

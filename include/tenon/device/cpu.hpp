@@ -3,6 +3,7 @@
 #pragma once
 #include <tenon/device/backend.hpp>
 #include <tenon/device/concept.hpp>
+#include <tenon/device/cpu_exact.hpp>
 #include <tenon/kernel/kernels.hpp>
 
 #include <algorithm>
@@ -33,22 +34,25 @@ inline kernel::isa isa_named(std::string_view name) {
 namespace device {
 
 /// Matrices in panels, operations from a table of kernels. Canonical: every table gives the same bits.
-template <class = void>
+template <class Lazy = void>
 class basic_cpu_backend final : public backend {
 public:
-    explicit basic_cpu_backend(kernel::table const& kernels) : kernels_(kernels) {}
+    explicit basic_cpu_backend(kernel::isa i) : kernels_(kernel::table_of(i)), exact_(kernel::fixed15::table_of(i)) {}
 
     std::string_view name() const noexcept override { return "cpu"; }
     std::string_view isa() const noexcept override { return kernel::name_of(kernels_.which); }
     bool has_threads() const noexcept override { return true; }
     bool reads(kv_format) const noexcept override { return true; }
     bool holds(kernel::panel_format) const noexcept override { return true; }
+    exact_products const* exact() const noexcept override { return &exact_; }
 
     std::size_t packed_bytes(kernel::packed_matrix const& shape) const noexcept override {
         return kernel::packed_bytes(shape.format, shape.rows, shape.columns);
     }
     void pack(void* to, kernel::packed_matrix const& shape, int first_row, int rows, std::byte const* source,
               std::ptrdiff_t row_stride_bytes, dtype type) const override {
+        if (shape.format == kernel::panel_format::fixed15)
+            return kernel::fixed15::pack_codes(to, shape.rows, shape.columns, first_row, rows, source, row_stride_bytes, type);
         kernel::pack(to, shape, first_row, rows, source, row_stride_bytes, type);
     }
     void unpack(void* to, std::ptrdiff_t row_stride_bytes, kernel::packed_matrix const& m, int first_row, int rows) const override {
@@ -68,7 +72,7 @@ public:
 
     void multiply(float* y, std::ptrdiff_t y_stride, kernel::packed_matrix const& w, float const* x, std::ptrdiff_t x_stride, int rows,
                   float* scratch) const override {
-        kernels_.matmul(y, y_stride, w, x, x_stride, rows, 0, kernel::panels(w.rows), scratch);
+        kernel::matmul(products_of(w), y, y_stride, w, x, x_stride, rows, 0, kernel::panels(w.rows), scratch);
     }
     void multiply_all(std::span<product const> list, float* scratch, crew& threads) const override;
     void attend_all(std::span<kernel::attention_call const> calls, float* scratch, crew& threads) const override;
@@ -84,11 +88,17 @@ public:
     void add_bias(float* y, std::ptrdiff_t stride, float const* bias, int n, int rows) const override {
         kernels_.add_bias(y, stride, bias, n, rows);
     }
-    void attention(kernel::attention_call const& call) const override { kernels_.attention(call); }
+    void attention(kernel::attention_call const& call) const override { attend(call, 0, kernel::attention_items(call), call.scratch); }
     void exp(float* y, float const* x, std::size_t n) const override { kernels_.exp(y, x, n); }
     void combine(kernel::combine_call const& call) const override { kernels_.combine(call); }
 
 private:
+    kernel::product_kernels const& products_of(kernel::packed_matrix const& w) const {
+        return w.format == kernel::panel_format::fixed15 ? exact_.kernels().product : kernels_.products[static_cast<int>(w.format)];
+    }
+    void attend(kernel::attention_call const& c, int first, int count, float* scratch) const {
+        (c.fixed15 ? exact_.kernels().attend : kernels_.attend)(c, first, count, scratch);
+    }
     /// Whether `b` reads what was laid out for `a`.
     static bool share_activations(product const& a, product const& b) {
         return a.x == b.x && a.x_stride == b.x_stride && a.rows == b.rows && a.w->columns == b.w->columns && a.w->format == b.w->format;
@@ -96,6 +106,7 @@ private:
     void multiply_block(std::span<product const> list, int first_row, int rows, float* scratch, crew& threads) const;
 
     kernel::table const& kernels_;
+    basic_cpu_exact<Lazy> exact_;
 };
 using cpu_backend = basic_cpu_backend<>;  // lazy: instantiated by who runs a model
 
@@ -145,8 +156,7 @@ void basic_cpu_backend<Lazy>::multiply_block(std::span<product const> list, int 
     auto const prepare = [&](int part, int parts) {
         each_prepared([&](product const& p, float* to, bool is_first) {
             if (is_first)
-                kernels_.products[static_cast<int>(p.w->format)].prepare(to, p.x + first_row * p.x_stride, p.x_stride, rows_of(p), p.w->columns,
-                                                                         part, parts);
+                products_of(*p.w).prepare(to, p.x + first_row * p.x_stride, p.x_stride, rows_of(p), p.w->columns, part, parts);
         });
     };
     if (threads.size() == 1 || std::ptrdiff_t{rows} * widest < alone)
@@ -164,7 +174,7 @@ void basic_cpu_backend<Lazy>::multiply_block(std::span<product const> list, int 
             panel += count;
             if (from >= to) return;
             float* const y = p.y + first_row * p.y_stride;
-            kernels_.products[static_cast<int>(p.w->format)].multiply(y, p.y_stride, *p.w, prepared, rows_of(p), from, to - from, stack);
+            products_of(*p.w).multiply(y, p.y_stride, *p.w, prepared, rows_of(p), from, to - from, stack);
             if (p.bias != nullptr) {
                 int const column = from * kernel::panel_rows, width = (std::min)(to * kernel::panel_rows, p.w->rows) - column;
                 kernels_.add_bias(y + column, p.y_stride, p.bias + column, width, rows_of(p));
@@ -185,7 +195,7 @@ void basic_cpu_backend<Lazy>::attend_all(std::span<kernel::attention_call const>
     for (kernel::attention_call const& c : calls)
         multiplications += 2 * std::int64_t{c.rows} * c.heads * c.head_dim * (c.first_position + c.rows);
     if (threads.size() == 1 || multiplications < alone) {
-        for (kernel::attention_call const& call : calls) kernels_.attend(call, 0, kernel::attention_items(call), scratch);
+        for (kernel::attention_call const& call : calls) attend(call, 0, kernel::attention_items(call), scratch);
         return;
     }
     std::atomic<int> next{0};
@@ -194,7 +204,7 @@ void basic_cpu_backend<Lazy>::attend_all(std::span<kernel::attention_call const>
         for (kernel::attention_call const& call : calls) {
             int const items = kernel::attention_items(call);
             float* const own = scratch + part * static_cast<std::ptrdiff_t>(kernel::attention_scratch_floats(call.head_dim));
-            for (; item < before + items; item = next.fetch_add(1, std::memory_order_relaxed)) kernels_.attend(call, item - before, 1, own);
+            for (; item < before + items; item = next.fetch_add(1, std::memory_order_relaxed)) attend(call, item - before, 1, own);
             before += items;
         }
     });
@@ -206,19 +216,19 @@ backend const& cpu_backend_of(std::string_view isa) {
     auto const of = [](kernel::isa i) -> backend const& {
         switch (i) {
             case kernel::isa::avx2: {
-                static basic_cpu_backend<Lazy> const b(kernel::table_of(kernel::isa::avx2));
+                static basic_cpu_backend<Lazy> const b(kernel::isa::avx2);
                 return b;
             }
             case kernel::isa::avx512: {
-                static basic_cpu_backend<Lazy> const b(kernel::table_of(kernel::isa::avx512));
+                static basic_cpu_backend<Lazy> const b(kernel::isa::avx512);
                 return b;
             }
             case kernel::isa::neon: {
-                static basic_cpu_backend<Lazy> const b(kernel::table_of(kernel::isa::neon));
+                static basic_cpu_backend<Lazy> const b(kernel::isa::neon);
                 return b;
             }
             default: {
-                static basic_cpu_backend<Lazy> const b(kernel::table_of(kernel::isa::portable));
+                static basic_cpu_backend<Lazy> const b(kernel::isa::portable);
                 return b;
             }
         }

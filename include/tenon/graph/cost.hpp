@@ -37,7 +37,7 @@ public:
         place const p = find(r);
         std::int64_t sum = 0;
         for (tensor const& t : of_stage(p.stage)) {
-            if (shares_embedding(t, p.stage)) continue;
+            if (is_its_stages_table(t.what, format_, tied(), graph_.stages[p.stage].first_layer == 0)) continue;
             sum += bytes_of(held_format(t, format_, stored_, tied()), elements(t, p)) * held(t, p);
         }
         return sum;
@@ -106,7 +106,8 @@ public:
         return effective(*graph_.config, next, next.ranks()).tensor ? next.ranks() : 1;
     }
     constexpr std::int64_t seam_bytes_per_token(int s) const { return seam_messages_per_token(s) * 4 * graph_.config->hidden; }
-    /// What one token moves inside stage `s`, between its ranks, over all of its joins.
+    /// What one token moves inside stage `s`, between its ranks, over all of its joins, in float32. Under fixed15_1 a `reduce` join moves sums of
+    /// eight bytes, and the largest magnitude of each rank's inputs, instead.
     constexpr std::int64_t join_messages_per_token(int s) const { return over_joins(s, figure::messages); }
     constexpr std::int64_t join_bytes_per_token(int s) const { return 4 * over_joins(s, figure::elements); }
     /// Joins that stage `s` makes for one batch.
@@ -124,10 +125,6 @@ private:
         while (left >= graph_.stages[p.stage].ranks()) left -= graph_.stages[p.stage++].ranks();
         p.member = static_cast<std::size_t>(left);
         return p;
-    }
-    // A tied table that serves look-up and head of one stage is held once.
-    constexpr bool shares_embedding(tensor const& t, std::size_t stage) const {
-        return t.what == role::head && tied() && graph_.stages[stage].first_layer == 0;
     }
     static constexpr std::int64_t elements(tensor const& t, place p) {
         int const member = static_cast<int>(p.member);

@@ -33,11 +33,17 @@ constexpr bool takes_weight_format(role what, bool tied) {
     }
 }
 
-/// How a rank holds a tensor: a matrix in bf16 or q8 where it is asked for or stored so, everything else as float32.
+/// Whether a head is multiplied from the table that its own stage looks up. Not in fixed15: a table is looked up in the numbers of the file.
+constexpr bool is_its_stages_table(role what, weights format, bool tied, bool first_stage) {
+    return what == role::head && tied && first_stage && format != weights::fixed15;
+}
+
+/// How a rank holds a tensor: a matrix in bf16, q8 or fixed15 where it is asked for or stored so, everything else as float32.
 constexpr held_as held_format(tensor const& t, weights format, dtype stored, bool tied) {
     if (!t.is_matrix()) return held_as::f32;
+    if (format == weights::fixed15 && takes_weight_format(t.what, false)) return held_as::fixed15;
     if (t.what == role::router && format == weights::f32) return held_as::f32;  // widened with the others, and never narrowed
-    bool const converts = takes_weight_format(t.what, tied) && format != weights::stored;
+    bool const converts = takes_weight_format(t.what, tied) && format != weights::stored && format != weights::fixed15;
     if (converts) return format == weights::q8 ? held_as::q8 : format == weights::bf16 ? held_as::bf16 : held_as::f32;
     return stored == dtype::bf16 ? held_as::bf16 : held_as::f32;
 }

@@ -46,6 +46,10 @@ constexpr std::int16_t code_of(float x, int e) {
     if (scaled <= -largest) return -largest_code;
     return static_cast<std::int16_t>((scaled + magic) - magic);
 }
+/// The number that a code stands for, exactly; infinity beyond the largest float.
+constexpr float value_of(std::int16_t code, int e) {
+    return static_cast<float>(code * std::bit_cast<double>(static_cast<std::uint64_t>(e + 1023) << 52U));
+}
 /// The product of two rows whose codes have the sum of products `s` and whose exponents add up to `e`: one rounding, of the sum.
 constexpr float finished(std::int64_t s, int e) { return flushed(static_cast<float>(s) * power_of_two(e)); }
 
@@ -83,81 +87,19 @@ inline void require_exact(int columns) {
                                                    std::to_string(columns) + "; canonical_1 would do");
 }
 
-/// Writes row `row` of a packed matrix, whose memory was zero: outputs after the last are multiplied too.  x (K)
-inline void pack_row(std::byte* packed, int row, int columns, float const* x) {
-    std::byte* const panel = packed + static_cast<std::size_t>(row / outputs) * panel_bytes(columns);
-    int const in_panel = row % outputs, e = row_exponent(x, columns);
-    std::memcpy(panel + in_panel * 4, &e, 4);
-    for (int k = 0; k < columns + columns % 2; ++k) {
-        std::int16_t const code = k < columns ? code_of(x[k], e) : std::int16_t{0};
-        std::memcpy(panel + outputs * 4 + ((k / 2 * outputs + in_panel) * 2 + k % 2) * 2, &code, 2);
-    }
+/// Where the exponent of a row lies, counted in int32, and its code k, counted in int16.
+constexpr std::size_t exponent_index(int row, int columns) {
+    return static_cast<std::size_t>(row / outputs) * (panel_bytes(columns) / 4) + static_cast<std::size_t>(row % outputs);
 }
-/// Exponent and codes (K) of a row.
-inline int unpack_row(std::int16_t* codes, std::byte const* packed, int row, int columns) {
-    std::byte const* const panel = packed + static_cast<std::size_t>(row / outputs) * panel_bytes(columns);
-    int const in_panel = row % outputs;
-    int e = 0;
-    std::memcpy(&e, panel + in_panel * 4, 4);
-    for (int k = 0; k < columns; ++k) std::memcpy(codes + k, panel + outputs * 4 + ((k / 2 * outputs + in_panel) * 2 + k % 2) * 2, 2);
-    return e;
+constexpr std::size_t code_index(int row, int k, int columns) {
+    auto const pair = static_cast<std::size_t>(k / 2 + 1) * outputs + static_cast<std::size_t>(row % outputs);
+    return (static_cast<std::size_t>(row / outputs) * (panel_bytes(columns) / 4) + pair) * 2 + static_cast<std::size_t>(k % 2);
 }
 
-/// 32-bit words of a row of prepared activations: the exponent, then the codes, two a word.
-constexpr std::size_t prepared_words(int columns) { return 1 + static_cast<std::size_t>((columns + 1) / 2); }
-
-/// Lays out rows `first` .. `end` - 1.  x (rows, K)
-inline void prepare(void* to, float const* x, std::ptrdiff_t x_stride, int columns, int first, int end) {
-    for (int m = first; m < end; ++m) {
-        auto* const word = static_cast<std::uint32_t*>(to) + static_cast<std::size_t>(m) * prepared_words(columns);
-        float const* const row = x + m * x_stride;
-        int const e = row_exponent(row, columns);
-        word[0] = static_cast<std::uint32_t>(e);
-        for (int k = 0; k < columns; k += 2) {
-            auto const low = static_cast<std::uint16_t>(code_of(row[k], e));
-            auto const high = static_cast<std::uint16_t>(k + 1 < columns ? code_of(row[k + 1], e) : 0);
-            word[1 + k / 2] = low | static_cast<std::uint32_t>(high) << 16U;
-        }
-    }
-}
-
-/// Adds the products of `pairs` pairs of inputs to 32 sums of high and of low planes of the activation: a = 128 high + low, and both sums
-/// of 512 pairs fit 32 bits.
-inline void add_pairs(std::int32_t* high, std::int32_t* low, std::int16_t const* codes, std::uint32_t const* activations, int pairs) {
-    for (int p = 0; p < pairs; ++p, codes += 2 * outputs) {
-        auto const a0 = static_cast<std::int16_t>(activations[p] & 0xffffU), a1 = static_cast<std::int16_t>(activations[p] >> 16U);
-        std::int32_t const h0 = a0 >> 7, h1 = a1 >> 7, l0 = a0 & 127, l1 = a1 & 127;
-        for (int n = 0; n < outputs; ++n) {
-            high[n] += h0 * codes[2 * n] + h1 * codes[2 * n + 1];
-            low[n] += l0 * codes[2 * n] + l1 * codes[2 * n + 1];
-        }
-    }
-}
-inline constexpr int pairs_at_once = 512;
-
-/// y[m][n] for the outputs of panels [first_panel, first_panel + panel_count) of a matrix of N rows; `add` is add_pairs or as good.
-template <class Add>
-void multiply(float* y, std::ptrdiff_t y_stride, std::byte const* packed, int N, int columns, void const* prepared, int rows,
-              int first_panel, int panel_count, Add add) {
-    int const pairs = (columns + 1) / 2;
-    for (int panel = first_panel; panel < first_panel + panel_count; ++panel) {
-        std::byte const* const at = packed + static_cast<std::size_t>(panel) * panel_bytes(columns);
-        auto const* const codes = reinterpret_cast<std::int16_t const*>(at + outputs * 4);
-        for (int m = 0; m < rows; ++m) {
-            auto const* const words = static_cast<std::uint32_t const*>(prepared) + static_cast<std::size_t>(m) * prepared_words(columns);
-            std::int64_t sums[outputs] = {};
-            for (int p = 0; p < pairs; p += pairs_at_once) {
-                std::int32_t high[outputs] = {}, low[outputs] = {};
-                add(high, low, codes + std::ptrdiff_t{p} * 2 * outputs, words + 1 + p, pairs - p < pairs_at_once ? pairs - p : pairs_at_once);
-                for (int n = 0; n < outputs; ++n) sums[n] += std::int64_t{high[n]} * 128 + low[n];
-            }
-            for (int n = 0; n < outputs && panel * outputs + n < N; ++n) {
-                int e = 0;
-                std::memcpy(&e, at + n * 4, 4);
-                y[m * y_stride + panel * outputs + n] = finished(sums[n], e + static_cast<int>(words[0]));
-            }
-        }
-    }
+/// Exponent and codes (K) of a row of a matrix whose memory is aligned.
+inline int unpack_row(std::int16_t* codes, void const* packed, int row, int columns) {
+    for (int k = 0; k < columns; ++k) codes[k] = static_cast<std::int16_t const*>(packed)[code_index(row, k, columns)];
+    return static_cast<std::int32_t const*>(packed)[exponent_index(row, columns)];
 }
 
 }  // namespace tenon::inline v0::kernel::fixed15

@@ -16,16 +16,7 @@
 
 namespace tenon::inline v0::kernel::fixed15 {
 
-// Weights of which a rank may hold some of the columns: the layout of pack_row, each row's exponent from all of its columns.
-
-/// Where the exponent of a row lies, counted in int32, and its code k, counted in int16.
-constexpr std::size_t exponent_index(int row, int columns) {
-    return static_cast<std::size_t>(row / outputs) * (panel_bytes(columns) / 4) + static_cast<std::size_t>(row % outputs);
-}
-constexpr std::size_t code_index(int row, int k, int columns) {
-    auto const pair = static_cast<std::size_t>(k / 2 + 1) * outputs + static_cast<std::size_t>(row % outputs);
-    return (static_cast<std::size_t>(row / outputs) * (panel_bytes(columns) / 4) + pair) * 2 + static_cast<std::size_t>(k % 2);
-}
+// Weights of which a rank may hold some of the columns, each row's exponent from all of its columns.
 
 /// Element k of a stored row of f32, bf16 or f16.
 constexpr float element_of(std::byte const* row, std::ptrdiff_t k, dtype type) {
@@ -84,19 +75,17 @@ constexpr std::uint32_t row_magnitude(float const* x, int n) {
     return most;
 }
 
-/// Turns whole sums into outputs, for every output: the last step of a product whose inputs are cut, once the ranks' sums have been added.
+/// Turns a row of whole sums into outputs [first, first + count): the last step of a product whose inputs are cut, once the sums of all ranks
+/// have been added.
 ///
-///   s  (rows, N) the sums over all inputs   prepared  what this rank prepared   w  this rank's part of the weights
-inline void finish(float* y, std::ptrdiff_t y_stride, std::int64_t const* s, std::ptrdiff_t s_stride, packed_matrix const& w,
-                   void const* prepared, int rows) {
+///   y, s  (count) of these outputs   magnitude  of the whole row of inputs   w  this rank's part of the weights
+inline void finish(float* y, std::int64_t const* s, packed_matrix const& w, int first, int count, std::uint32_t magnitude) {
     auto const* const exponents = static_cast<std::int32_t const*>(w.data);
-    for (int m = 0; m < rows; ++m) {
-        int const e = exponent_of_row(static_cast<std::int16_t const*>(prepared), m, w.columns);
-        for (int n = 0; n < w.rows; ++n) y[m * y_stride + n] = finished(s[m * s_stride + n], e + exponents[exponent_index(n, w.columns)]);
-    }
+    int const e = exponent_of(magnitude);
+    for (int n = 0; n < count; ++n) y[n] = finished(s[n], e + exponents[exponent_index(first + n, w.columns)]);
 }
 
-/// A packed_matrix here holds the layout of pack_row, its padding written; its format and segments are not looked at.
+/// Of a packed_matrix here segments are not looked at.
 struct table {
     /// `prepare` writes rows of row_codes(K) int16: at most prepared_floats(rows, K) floats. `multiply` needs no stack.
     product_kernels product{};

@@ -4,6 +4,7 @@
 #include <tenon/core/dtype.hpp>
 #include <tenon/core/error.hpp>
 #include <tenon/kernel/detail/number.hpp>
+#include <tenon/kernel/fixed15.hpp>
 #include <tenon/kernel/q8.hpp>
 
 #include <cstddef>
@@ -24,11 +25,13 @@ constexpr int panels(int rows) { return (rows + panel_rows - 1) / panel_rows; }
 /// bf16_pair: the bytes of bf16, of a matrix whose products are those of rule 9: chains over pairs, activations rounded to bf16.
 /// q8:   [panel][k / 32] blocks of 32 scales in half precision, then [8][32][4] bytes: four inputs of one output side by side, each its code
 ///       + 128, which the instruction that multiplies bytes wants without a sign. 32 divides K.
-enum class panel_format : std::uint8_t { f32, bf16, bf16_pair, q8 };
-inline constexpr int panel_formats = 4;
+/// fixed15: [panel] 32 exponents, then [k / 2][32][2] codes of 16 bits, as bf16 (kernel/fixed15.hpp).
+enum class panel_format : std::uint8_t { f32, bf16, bf16_pair, q8, fixed15 };
+inline constexpr int panel_formats = 5;
 
 constexpr std::string_view name_of(panel_format f) {
-    return f == panel_format::f32 ? "f32" : f == panel_format::bf16 ? "bf16" : f == panel_format::q8 ? "q8" : "bf16 pairs";
+    constexpr std::string_view names[panel_formats] = {"f32", "bf16", "bf16 pairs", "q8", "fixed15"};
+    return names[static_cast<int>(f)];
 }
 
 /// A matrix of N outputs and K inputs as a backend packed it. A view: somebody else owns the bytes. Here: whole panels, padded with zeros.
@@ -41,7 +44,7 @@ struct packed_matrix {
     int first_row = 0;           ///< which output of the unsplit matrix row 0 is; panels do not care, tiles that may be cut do
 };
 
-/// Of a format that has elements: f32 and bf16.
+/// Of a format that has elements of a constant size beside each other: all but q8.
 constexpr std::size_t element_bytes(panel_format f) { return f == panel_format::f32 ? 4 : 2; }
 
 /// Bytes of K inputs of one output, side by side: elements, or q8's blocks (`q8_block_bytes`).
@@ -57,6 +60,7 @@ inline constexpr std::size_t q8_panel_block_bytes = q8_panel_scale_bytes + q8_bl
 constexpr std::size_t panel_bytes(panel_format f, int columns) {
     auto const k = static_cast<std::size_t>(columns);
     if (f == panel_format::q8) return k / q8_block * q8_panel_block_bytes;
+    if (f == panel_format::fixed15) return fixed15::panel_bytes(columns);
     return f == panel_format::f32 ? k * panel_rows * 4 : (k + 1) / 2 * panel_rows * 4;
 }
 
@@ -209,7 +213,8 @@ inline void store_row(std::byte* to, panel_format format, std::byte const* from,
 ///   source  row r at source + r * row_stride_bytes, K elements of f32, bf16 or f16; need not be aligned
 ///
 /// bf16 and f16 widen exactly, what becomes bf16 rounds to nearest even, q8 quantises each block of 32 and refuses one whose scale no half
-/// holds (`q8_holds_weights`). Whoever writes the last row writes the padding too.
+/// holds (`q8_holds_weights`). Whoever writes the last row writes the padding too. Codes of fixed15 need more than the columns that are
+/// there: kernel/fixed15_table.hpp packs them.
 inline void pack(void* destination, packed_matrix const& shape, int first_row, int row_count, std::byte const* source,
                  std::ptrdiff_t row_stride_bytes, dtype type) {
     bool const wide = shape.format == panel_format::f32, is_float = type == dtype::f32 || type == dtype::bf16 || type == dtype::f16;
@@ -230,10 +235,19 @@ inline void pack(void* destination, packed_matrix const& shape, int first_row, i
 }
 
 /// The inverse: rows [first_row, first_row + row_count) as row-major elements of the matrix's own format (floats, or bf16 bits); in q8 as
-/// blocks of `q8_block_bytes`: a scale, then 32 codes.
+/// blocks of `q8_block_bytes`: a scale, then 32 codes; of fixed15 the floats that its codes stand for.
 inline void unpack(void* destination, std::ptrdiff_t row_stride_bytes, packed_matrix const& m, int first_row, int row_count) {
     if (m.format == panel_format::q8)
         return detail::unpack_q8(static_cast<std::byte*>(destination), row_stride_bytes, m, first_row, row_count);
+    if (m.format == panel_format::fixed15) {
+        for (int r = 0; r < row_count; ++r)
+            for (int k = 0; k < m.columns; ++k) {
+                int const e = static_cast<std::int32_t const*>(m.data)[fixed15::exponent_index(first_row + r, m.columns)];
+                float const x = fixed15::value_of(static_cast<std::int16_t const*>(m.data)[fixed15::code_index(first_row + r, k, m.columns)], e);
+                std::memcpy(static_cast<std::byte*>(destination) + r * row_stride_bytes + 4 * std::ptrdiff_t{k}, &x, sizeof x);
+            }
+        return;
+    }
     std::size_t const size = m.format == panel_format::f32 ? 4 : 2;
     auto const* const from = static_cast<std::byte const*>(m.data);
     auto* const to = static_cast<std::byte*>(destination);

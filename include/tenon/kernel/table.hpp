@@ -55,11 +55,22 @@ struct product_kernels {
                      int panel_count, float* stack) = nullptr;
 };
 
+/// A product on one thread, of any number of rows.  scratch: matmul_scratch_floats(rows, K)
+inline void matmul(product_kernels const& of, float* y, std::ptrdiff_t y_stride, packed_matrix const& w, float const* x,
+                   std::ptrdiff_t x_stride, int rows, int first_panel, int panel_count, float* scratch) {
+    float* const stack = scratch + prepared_floats(rows, w.columns);
+    for (int row = 0; row < rows; row += rows_at_once) {
+        int const block = rows - row < rows_at_once ? rows - row : rows_at_once;
+        of.prepare(scratch, x + row * x_stride, x_stride, block, w.columns, 0, 1);
+        of.multiply(y + row * y_stride, y_stride, w, scratch, block, first_panel, panel_count, stack);
+    }
+}
+
 /// What one instruction set can do. Strides are in floats; extents as in the law: T rows, H hidden, D head_dim.
 struct table {
     isa which = isa::portable;
 
-    product_kernels products[panel_formats]{};  ///< by panel_format
+    product_kernels products[panel_formats]{};  ///< by panel_format; fixed15's are in fixed15_table.hpp
 
     /// y = (x * (1 / sqrt(sum(x^2) / n + epsilon))) * gain, row by row. y may be x.
     void (*rms_norm)(float* y, std::ptrdiff_t y_stride, float const* x, std::ptrdiff_t x_stride, float const* gain, int n, float epsilon,
@@ -92,16 +103,9 @@ struct table {
     /// n columns of a token's routed output: z[g] = fma(gate[e], part[e], z[g]) from +0 over the chosen e of group g, then the tree over z.
     void (*combine)(combine_call const&) = nullptr;
 
-    /// A product on one thread, of any number of rows.  scratch: matmul_scratch_floats(rows, K)
     void matmul(float* y, std::ptrdiff_t y_stride, packed_matrix const& w, float const* x, std::ptrdiff_t x_stride, int rows,
                 int first_panel, int panel_count, float* scratch) const {
-        product_kernels const& of = products[static_cast<int>(w.format)];
-        float* const stack = scratch + prepared_floats(rows, w.columns);
-        for (int row = 0; row < rows; row += rows_at_once) {
-            int const block = rows - row < rows_at_once ? rows - row : rows_at_once;
-            of.prepare(scratch, x + row * x_stride, x_stride, block, w.columns, 0, 1);
-            of.multiply(y + row * y_stride, y_stride, w, scratch, block, first_panel, panel_count, stack);
-        }
+        kernel::matmul(products[static_cast<int>(w.format)], y, y_stride, w, x, x_stride, rows, first_panel, panel_count, scratch);
     }
     /// A call on one thread, with its own scratch.
     void attention(attention_call const& call) const { attend(call, 0, attention_items(call), call.scratch); }

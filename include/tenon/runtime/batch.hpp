@@ -42,14 +42,30 @@ constexpr std::size_t rotation_of(model_config const& c, std::size_t kind) {
     return first;
 }
 
-enum class step_kind : std::uint8_t { look_up, collect, attend, attention_join, feed, feed_join, route, serve, join_widths, combine, finish, head };
+enum class step_kind : std::uint8_t {
+    look_up,
+    collect,
+    attend,
+    attention_sums,
+    attention_join,
+    feed,
+    feed_sums,
+    feed_join,
+    route,
+    serve,
+    join_widths,
+    combine,
+    finish,
+    head
+};
 
-/// What a rank leaves for its peers to read after a step: rows of 4-byte elements. Every peer reads all of it, or its share of the columns,
-/// or the root alone reads.
+/// What a rank leaves for its peers to read after a step: rows of elements. Every peer reads all of it, or its share of the columns, or the
+/// root alone reads.
 struct publication {
     void* data = nullptr;
     std::int64_t rows = 0, columns = 0;
     bool by_columns = false, for_the_root = false;
+    int words = 1;  ///< of four bytes, of an element
 };
 
 /// A step of a stage's program; `layer` counts from the stage's first.

@@ -82,9 +82,9 @@ public:
           id_(next_id()),
           files_(std::make_unique<checkpoint::folder>(std::move(files))),
           scaling_(scaling),
-          weight_format_(options.weights),
+          weight_format_(format_under(numeric::known(options.profile), options.weights)),
           kv_format_(options.kv),
-          profile_(numeric::known(options.profile)),
+          profile_(options.profile),
           helpers_(kind == runtime_kind::sequential ? 1 : std::thread::hardware_concurrency()),
           report_(checkpoint::check_inventory(*files_, *graph.config, scaling)),
           routing_(options.routing) {
@@ -98,16 +98,18 @@ public:
         };
         require_threads(graph_, options.threads, backend_of, only);
         require_kv_format(graph_, options.kv, backend_of, only);
-        require_formats(graph_, source, options.weights, backend_of, only);
         require_profile(
-            graph_, profile_, options.weights, [&](int stage) { return backend_of(stage).holds(kernel::panel_format::bf16_pair); },
+            graph_, profile_, weight_format_, [&](int stage) { return computes(backend_of(stage), profile_); },
             [&](tensor const& t, int layer, int e) { return source.type_of(t, layer, e); },
             [&](tensor const& t, int layer, int e) { return source.name_of(t, layer, e); }, only);
+        require_formats(graph_, source, weight_format_, backend_of, only);
+        load_options how = options;
+        how.weights = weight_format_;
         if (elsewhere != nullptr) {
-            executor_ = elsewhere->start(graph_, *files_, scaling, open, options);
+            executor_ = elsewhere->start(graph_, *files_, scaling, open, how);
         } else {
-            auto local = std::make_unique<basic_local_executor<Lazy>>(graph_, open, options, kind, only);
-            local->load(source, options);
+            auto local = std::make_unique<basic_local_executor<Lazy>>(graph_, open, how, kind, only);
+            local->load(source, how);
             executor_ = std::move(local);
         }
         files_->forget();

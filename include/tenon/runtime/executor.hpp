@@ -75,7 +75,7 @@ public:
                          int only = -1)
         : config_(graph.config),
           only_(only),
-          machine_(graph, open, options.isa, options.fault, options.routing != nullptr, only),
+          machine_(graph, open, options.isa, options.profile, options.fault, options.routing != nullptr, only),
           angles_(*graph.config),
           words_(meeting_words::count(machine_.stages().size(), static_cast<std::size_t>(machine_.workers()))) {
         int const runners = kind == runtime_kind::threads ? machine_.workers() : 1;

@@ -10,6 +10,7 @@
 #include <tenon/runtime/batch.hpp>
 #include <tenon/runtime/buffer.hpp>
 #include <tenon/runtime/census.hpp>
+#include <tenon/runtime/exact_join.hpp>
 #include <tenon/runtime/fault.hpp>
 #include <tenon/runtime/join_tree.hpp>
 #include <tenon/runtime/rank_weights.hpp>
@@ -29,13 +30,14 @@ class basic_expert_program;
 /// Experts are whole on one rank of the group each, or every rank holds a share of all their widths. Where `tensor` cuts the stage, every
 /// rank routes and combines the columns of the residual that it joins; where it does not, the root alone routes, hands rows out and combines.
 ///
-/// Four steps, between which the ranks of the group meet: `route`, `serve`, `join_widths` (of gathered widths alone), `combine`.
+/// Four steps, between which the ranks of the group meet: `route`, `serve`, `join_widths` (where widths are gathered, or their products are
+/// exact sums), `combine`.
 /// Extents: T rows, k of E experts chosen, J an expert's width, H hidden.
 template <class Lazy>
 class basic_expert_program {
 public:
     basic_expert_program(model_config const& config, stage_traits const& stage, int member, device::backend const& ops,
-                         testing::fault fault, rank_census& counts)
+                         numeric_profile const& profile, testing::fault fault, rank_census& counts)
         : config_(&config),
           stage_(stage),
           ops_(&ops),
@@ -43,7 +45,8 @@ public:
           cuts_(effective(config, stage, stage.ranks())),
           fault_(fault),
           member_(member),
-          ranks_(stage.ranks()) {
+          ranks_(stage.ranks()),
+          exact_(ops, profile) {
         for (int l = 0; l < stage.layer_count(); ++l) {
             bool const routes = static_cast<bool>(experts_of(l));
             place_in_census_.push_back(routes ? static_cast<int>(counts.experts.size()) : -1);
@@ -58,7 +61,8 @@ public:
     void trace() { traces_ = true; }                                           ///< keep what every layer of a batch chose
     void employ(device::crew& threads) { crew_ = &threads; }                   ///< those of its rank
 
-    bool gathers_widths() const { return by_width() && cuts_.width_join == join_kind::gather; }
+    /// Whether a rank's widths are of use to its peers before they are multiplied.
+    bool joins_widths() const { return gathers_widths() || sums_exactly(); }
 
     /// Room for what peers read of T rows; in `shared` where they are in other processes.
     void publish(int rows, arena* shared) {
@@ -72,6 +76,7 @@ public:
         }
         gate_.reserve(most.inner, shared);
         auto const H = static_cast<std::size_t>(config_->hidden);
+        if (sums_exactly()) return exact_.publish(most.slots, H, shared);
         returned_.reserve(most.slots * (gathers_widths() ? static_cast<std::size_t>(own_columns().size()) : H), shared);
     }
 
@@ -104,6 +109,7 @@ public:
             summed_.reserve(chosen * H);
             stack_.reserve(static_cast<std::size_t>(tree_depth(ranks_)) * H);
         }
+        if (sums_exactly()) exact_.reserve(slots, H);
         scratch_.reserve(ops_->multiply_all_scratch_floats(static_cast<int>((std::max)(T, at_once(slots))), static_cast<int>((std::max)(H, wide)),
                                                            crew_->size()));
     }
@@ -146,7 +152,7 @@ public:
             count.dispatched_rows += n;
             ++count.experts;
             int const J = expert.gate.rows;
-            std::ptrdiff_t const at = together || gathers_widths() ? std::ptrdiff_t{first} * J : 0;
+            std::ptrdiff_t const at = together || joins_widths() ? std::ptrdiff_t{first} * J : 0;
             float const* const own = rows_of(x, table.entries_.data() + first, n, together ? std::ptrdiff_t{first} * H : 0);
             list_.push_back({gate_.data() + at, J, &expert.gate, own, H, n});
             list_.push_back({up_.data() + (together ? at : 0), J, &expert.up, own, H, n});
@@ -155,8 +161,10 @@ public:
         if (together) finish_experts(table, w, 0);
     }
 
-    /// Gathers the width of every routed row from all ranks and computes this rank's columns of what the experts give.
+    /// Gathers the width of every routed row from all ranks and computes this rank's columns of what the experts give; or, of exact products,
+    /// its share of their sums.
     void join_widths(int layer, layer_weights const& w) {
+        if (sums_exactly()) return add_up(layer, w);
         basic_expert_program const& table = router();
         expert_census& count = census_of(layer);
         int const J = experts_of(layer).width;
@@ -176,12 +184,12 @@ public:
     }
 
     /// The routed output of every row: this rank's columns under `tensor`, else all of them.  out (T, columns)
-    void combine(int layer, float* out) {
+    void combine(int layer, layer_weights const& w, float* out) {
         expert_census& count = census_of(layer);
         std::ptrdiff_t const k = experts_of(layer).chosen;
         share const columns = routed_columns();
         if (by_width() && !gathers_widths()) {
-            for (int p = 0; p < ranks_; ++p) count_read(count, p, count_ * k * columns.size());
+            for (int p = 0; p < ranks_; ++p) count_read(count, p, count_ * k * columns.size() * (exact_ ? 2 : 1));
             ++counts_->reductions;
         } else if (by_width() && !is_cut()) {
             for (int p = 0; p < ranks_; ++p) count_read(count, p, count_ * k * share_of(config_->hidden, p, ranks_).size());
@@ -192,17 +200,17 @@ public:
             float* const row = out + t * columns.size();
             if (!by_width()) {
                 for (std::ptrdiff_t s = 0; s < k; ++s) parts_[static_cast<std::size_t>(s)] = part_from_owner(layer, t * k + s, columns, count);
-                add_up(layer, t, row, columns.size());
+                combine_row(layer, t, row, columns.size());
             } else if (!gathers_widths()) {
-                for (std::ptrdiff_t s = 0; s < k; ++s) parts_[static_cast<std::size_t>(s)] = sum_of_partials(t * k + s, s, columns);
-                add_up(layer, t, row, columns.size());
+                for (std::ptrdiff_t s = 0; s < k; ++s) parts_[static_cast<std::size_t>(s)] = sum_of_partials(w, t * k + s, s, columns);
+                combine_row(layer, t, row, columns.size());
             } else {
                 for (int p = is_cut() ? member_ : 0; p < (is_cut() ? member_ + 1 : ranks_); ++p) {
                     share const of_peer = share_of(config_->hidden, p, ranks_);
                     for (std::ptrdiff_t s = 0; s < k; ++s)
                         parts_[static_cast<std::size_t>(s)] =
                             dropped(p) ? zeros_.data() : peer(p).returned_.data() + place(t * k + s) * of_peer.size();
-                    add_up(layer, t, row + (is_cut() ? 0 : of_peer.begin), of_peer.size());
+                    combine_row(layer, t, row + (is_cut() ? 0 : of_peer.begin), of_peer.size());
                 }
             }
         }
@@ -223,9 +231,11 @@ public:
         routed_experts const& e = experts_of(s.layer);
         std::int64_t const slots = count_ * e.chosen, H = config_->hidden;
         if (s.what == step_kind::join_widths) {
+            if (sums_exactly()) return visit(exact_.sums(slots, is_cut()));
             if (!is_cut()) visit(publication{returned_.data(), slots, own_columns().size(), false, true});
             return;
         }
+        if (sums_exactly()) return visit(exact_.magnitudes(slots));
         if (gathers_widths()) return visit(publication{gate_.data(), slots, share_of(e.width, member_, ranks_).size()});
         std::int64_t rows = by_width() ? slots : 0;
         for (int i = 0; !by_width() && i < e.count; ++i)
@@ -264,7 +274,7 @@ private:
             most.experts = (std::max)(most.experts, static_cast<std::size_t>(e.count));
             most.chosen = (std::max)(most.chosen, k);
             most.slots = (std::max)(most.slots, T * k);
-            most.inner = (std::max)(most.inner, (gathers_widths() ? T * k : (std::max)(T, at_once(T * k))) * own);
+            most.inner = (std::max)(most.inner, (joins_widths() ? T * k : (std::max)(T, at_once(T * k))) * own);
             most.width = (std::max)(most.width, J);
         }
         return most;
@@ -272,6 +282,8 @@ private:
     routed_experts const& experts_of(int layer) const { return config_->layer(stage_.first_layer + layer).experts; }
     bool is_cut() const { return cuts_.tensor && ranks_ > 1; }
     bool by_width() const { return cuts_.expert_width && ranks_ > 1; }
+    bool gathers_widths() const { return by_width() && cuts_.width_join == join_kind::gather; }
+    bool sums_exactly() const { return by_width() && cuts_.width_join == join_kind::reduce && exact_; }
     bool routes_here() const { return is_cut() || member_ == 0; }
     bool idle() const { return fault_ == testing::fault::idle_rank && ranks_ > 1 && member_ == ranks_ - 1; }
     bool dropped(int p) const {
@@ -318,7 +330,9 @@ private:
                 ops_->swiglu(gate.y + begin * J, gate.y + begin * J, up + begin * J, static_cast<std::size_t>((end - begin) * J));
             });
             while (&w.experts[e].gate != gate.w) ++e;
-            if (!gathers_widths())
+            if (sums_exactly())
+                exact_.measure(gate.y, gate.w->rows, table.first_[e], gate.rows);
+            else if (!gathers_widths())
                 list_[downs++] = {returned_.data() + std::ptrdiff_t{table.base_[e]} * H, H, &w.experts[e].down, gate.y, J, gate.rows};
         }
         multiply_all(std::span<device::product const>(list_).first(downs));
@@ -388,14 +402,35 @@ private:
         if (dropped(p)) return zeros_.data();
         return peer(p).returned_.data() + (base_[e] + place(slot) - first_[e]) * std::ptrdiff_t{config_->hidden} + columns.begin;
     }
-    float const* sum_of_partials(std::ptrdiff_t slot, std::ptrdiff_t s, share columns) {
+    float const* sum_of_partials(layer_weights const& w, std::ptrdiff_t slot, std::ptrdiff_t s, share columns) {
         float* const out = summed_.data() + s * columns.size();
+        if (exact_) {
+            exact_.finish(out, w.experts[at(experts_, slot)].down, place(slot), columns, ranks_, exact_peers());
+            return out;
+        }
         std::ptrdiff_t const from = place(slot) * config_->hidden + columns.begin;
         add_tree(*ops_, out, stack_.data(), ranks_, static_cast<std::size_t>(columns.size()),
                  [&](int p) { return dropped(p) ? zeros_.data() : peer(p).returned_.data() + from; });
         return out;
     }
-    void add_up(int layer, std::ptrdiff_t row, float* out, int columns) {
+    auto exact_peers() const {
+        return [this](int p) { return dropped(p) ? nullptr : &peer(p).exact_; };
+    }
+    void add_up(int layer, layer_weights const& w) {
+        basic_expert_program const& table = router();
+        expert_census& count = census_of(layer);
+        int const slots = table.first_[w.experts.size()];
+        bool const alone = fault_ == testing::fault::own_magnitudes && member_ == ranks_ - 1;
+        exact_.agree(slots, ranks_, [&](int p) { return alone && p != member_ ? nullptr : exact_peers()(p); });
+        for (int p = 0; p < ranks_; ++p) count_read(count, p, slots);
+        for (std::size_t e = 0; e < w.experts.size(); ++e) {
+            std::ptrdiff_t const first = table.first_[e], n = table.first_[e + 1] - first;
+            if (n == 0 || idle()) continue;
+            exact_.add_up(w.experts[e].down, gate_.data() + first * w.experts[e].down.columns, first, static_cast<int>(n), scratch_.data(), *crew_);
+            ++counts_->products;
+        }
+    }
+    void combine_row(int layer, std::ptrdiff_t row, float* out, int columns) {
         routed_experts const& e = experts_of(layer);
         ops_->combine({.out = out,
                        .parts = parts_.data(),
@@ -414,6 +449,7 @@ private:
     rules cuts_;
     testing::fault fault_;
     int member_, ranks_;
+    basic_exact_join<Lazy> exact_;
     bool traces_ = false;
     std::span<basic_expert_program* const> group_{};
     deferred<Lazy, std::vector<int>> place_in_census_;  ///< by layer of the stage; -1 where it is dense

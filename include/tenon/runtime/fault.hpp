@@ -21,6 +21,7 @@ enum class fault : std::uint8_t {
     reversed_experts,       ///< the first rank of every group has its experts in reverse
     shifted_owner,          ///< every rank holds the experts that come one after its own
     swapped_widths,         ///< a rank cuts a shared expert where a routed one is cut, and the other way round
+    own_magnitudes,         ///< the last rank of every group codes its inputs by what it has of a row, not by the whole row
 };
 
 /// What a worker process does wrong on purpose, and when. For tests only.

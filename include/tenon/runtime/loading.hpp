@@ -43,7 +43,7 @@ std::int64_t bytes_to_load(graph_view graph, checkpoint::tensor_source const& so
     std::int64_t sum = 0;
     for (tensor const& t : graph.ir.tensors)
         for (int m = only < 0 || t.stage == only ? 0 : t.ranks; m < t.ranks; ++m)
-            if (!(t.what == role::head && graph.config->tied && t.stage == 0)) sum += bytes_to_hold(graph, t, m, source, format);
+            if (!is_its_stages_table(t.what, format, graph.config->tied, t.stage == 0)) sum += bytes_to_hold(graph, t, m, source, format);
     return sum;
 }
 
@@ -95,7 +95,7 @@ void require_kv_format(graph_view graph, kv_format format, BackendOf backend_of,
                    std::string(on.name()) + " does not read keys and values in " + std::string(name_of(format)) + "; f32 would do");
 }
 
-/// One slice that a rank holds, row-major in the elements or blocks that it is held in.
+/// One slice that a rank holds, row-major in the elements or blocks that it is held in; codes of fixed15 as the floats that they stand for.
 struct held_piece {
     role what = role::none;
     int layer = 0, expert = 0;
@@ -116,13 +116,14 @@ protected:
 template <class Rank>
 void visit_pieces(Rank const& rank, piece_visitor& visitor, std::vector<std::byte>& room) {
     for (held_tensor const& h : rank.weights().held()) {
-        auto const stride = static_cast<std::ptrdiff_t>(bytes_of(h.format, h.columns.size()));
+        held_as const given_as = h.format == held_as::fixed15 ? held_as::f32 : h.format;
+        auto const stride = static_cast<std::ptrdiff_t>(bytes_of(given_as, h.columns.size()));
         room.resize(static_cast<std::size_t>(stride * h.rows.size()));
         if (h.matrix.data != nullptr)
             rank.ops().unpack(room.data(), stride, h.matrix, 0, h.matrix.rows);
         else
             std::memcpy(room.data(), h.vector, room.size());
-        visitor.piece({h.of->what, h.layer, h.expert, h.rows, h.columns, h.format, room});
+        visitor.piece({h.of->what, h.layer, h.expert, h.rows, h.columns, given_as, room});
     }
 }
 

@@ -39,7 +39,7 @@ public:
 
     /// Builds every rank and loads none. `open` gives the backends of the graph's devices. With `only` the machine has that stage alone:
     /// stages and ranks count from it, and what it takes over a batch hands to it.
-    basic_machine(graph_view graph, opener open, std::string_view isa, testing::fault fault, bool traces, int only = -1)
+    basic_machine(graph_view graph, opener open, std::string_view isa, numeric_profile const& profile, testing::fault fault, bool traces, int only = -1)
         : graph_(graph),
           first_(only < 0 ? 0 : static_cast<std::size_t>(only)),
           here_(only < 0 ? graph.stages : graph.stages.subspan(first_, 1)) {
@@ -51,7 +51,7 @@ public:
             if (backend == nullptr) refuse("device_is_available", "no backend for " + std::string(name_of(on)) + " in this program");
             group& g = stages_.emplace_back();
             for (int m = 0; m < stage.ranks(); ++m, ++rank) {
-                ranks_.push_back(std::make_unique<rank_program>(graph, static_cast<int>(first_ + s), m, rank, *backend, fault));
+                ranks_.push_back(std::make_unique<rank_program>(graph, static_cast<int>(first_ + s), m, rank, *backend, profile, fault));
                 g.members.push_back(ranks_.back().get());
                 g.workers.push_back(worker_of(stage.devices[static_cast<std::size_t>(m)]));
             }

@@ -110,7 +110,7 @@ template <class Lazy>
 class basic_message_executor final : public basic_executor<Lazy> {
 public:
     basic_message_executor(graph_view graph, rank_starter::opener open, load_options const& options, std::shared_ptr<process_group const> group)
-        : group_(std::move(group)), machine_(graph, open, options.isa, options.fault, options.routing != nullptr), angles_(*graph.config), traces_(options.routing != nullptr) {
+        : group_(std::move(group)), machine_(graph, open, options.isa, options.profile, options.fault, options.routing != nullptr), angles_(*graph.config), traces_(options.routing != nullptr) {
         machine_.keep_kv_in(options.kv);
         machine_.employ(options.threads, options.pin_threads, false, group_->own());
     }

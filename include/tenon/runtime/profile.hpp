@@ -4,6 +4,7 @@
 #pragma once
 #include <tenon/core/error.hpp>
 #include <tenon/core/profile.hpp>
+#include <tenon/device/backend.hpp>
 #include <tenon/graph/weight_format.hpp>
 #include <tenon/graph/lower.hpp>
 #include <tenon/kernel/packed_matrix.hpp>
@@ -15,26 +16,18 @@
 namespace tenon::inline v0 {
 
 namespace numeric {
-/// "canonical_1, bf16_pair_1 or fast": those that this version computes.
+/// "canonical_1, bf16_pair_1, fixed15_1 or fast".
 inline std::string names() {
     std::string text;
-    std::size_t left = 0;
-    for (numeric_profile const& p : all) left += p.is_here ? 1 : 0;
-    for (numeric_profile const& p : all)
-        if (p.is_here) text += std::string(p.name) + (--left == 0 ? "" : left == 1 ? " or " : ", ");
+    std::size_t left = all.size();
+    for (numeric_profile const& p : all) text += std::string(p.name) + (--left == 0 ? "" : left == 1 ? " or " : ", ");
     return text;
 }
 
-/// The profile of a name. Refuses one that nobody has taken (`profile_is_known`), and one that this version does not compute
-/// (`profile_is_available`).
+/// The profile of a name. Refuses one that nobody has taken (`profile_is_known`).
 inline numeric_profile const& named(std::string_view name) {
-    for (numeric_profile const& p : all) {
-        if (p.name != name) continue;
-        if (!p.is_here)
-            tenon::v0::detail::refuse("profile_is_available",
-                                      "numeric profile " + std::string(name) + " is not in this version; " + names() + " would do");
-        return p;
-    }
+    for (numeric_profile const& p : all)
+        if (p.name == name) return p;
     tenon::v0::detail::refuse("profile_is_known",
                               "numeric profile \"" + std::string(name.substr(0, 80)) + "\" is unknown; " + names() + " would do");
 }
@@ -61,8 +54,26 @@ constexpr kernel::panel_format multiplied_as(numeric_profile const& p, role what
     return pairs ? kernel::panel_format::bf16_pair : held;
 }
 
-/// Refuses, before a weight is read, a device that does not compute the profile (`device_computes_profile`) and a weight that it does not
-/// multiply in the format in which it would be held (`profile_takes_format`).
+/// Whether a backend has the profile's products.
+inline bool computes(device::backend const& on, numeric_profile const& p) {
+    return p.products == product_rule::chains || (p.products == product_rule::fixed_point ? on.exact() != nullptr : on.holds(kernel::panel_format::bf16_pair));
+}
+
+/// The format in which matrices are held when a loader asks for `asked`: fixed15 and its profile imply each other. Refuses one without the
+/// other (`profile_takes_format`).
+inline weights format_under(numeric_profile const& p, weights asked) {
+    bool const exact = p.products == product_rule::fixed_point;
+    if (!exact && asked == weights::fixed15)
+        refuse("profile_takes_format", std::string(p.name) + " does not multiply weights in fixed15; weights::stored would do, or fixed15_1");
+    if (exact && asked != weights::stored && asked != weights::fixed15)
+        refuse("profile_takes_format", std::string(p.name) + " holds weights in codes of its own, made of what is stored, and not in " +
+                                           std::string(name_of(asked)) + "; weights::stored would do");
+    return exact ? weights::fixed15 : asked;
+}
+
+/// Refuses, before a weight is read, a device that does not compute the profile (`device_computes_profile`), a weight that it does not
+/// multiply in the format in which it would be held (`profile_takes_format`), and one with more inputs than it can add up exactly
+/// (`product_is_exact`).
 ///
 ///   computes(stage)              whether the backend of a stage has the profile's products
 ///   stored(tensor, layer, e)     what the checkpoint holds
@@ -80,10 +91,14 @@ void require_profile(graph_view graph, numeric_profile const& p, weights format,
                                                   ", the backend of stage " + std::to_string(s) + ", does not compute numeric profile " +
                                                   std::string(p.name) + "; canonical_1 would do, or cpu");
     if (!p.is_law) return;  // it takes what is there
-    bool const tied = graph.config->tied;
+    bool const tied = graph.config->tied, exact = p.products == product_rule::fixed_point;
     for (tensor const& t : graph.ir.tensors) {
         if (!is_of_profile(t.what) || (only >= 0 && t.stage != only)) continue;
+        if (exact && t.columns <= kernel::fixed15::most_columns) continue;
         each_layer_of(t, graph.stages[static_cast<std::size_t>(t.stage)], *graph.config, [&](int layer) {
+            if (exact)
+                refuse("product_is_exact", std::string(p.name) + " adds up the products of " + std::to_string(kernel::fixed15::most_columns) +
+                                               " inputs exactly, and " + spelled(t, layer, 0) + " has " + std::to_string(t.columns) + "; canonical_1 would do");
             for (int e = 0; e < t.experts; ++e) {
                 held_as const as = held_format(t, format, stored(t, layer, e), tied);
                 if (as == held_as::bf16) continue;

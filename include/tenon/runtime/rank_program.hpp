@@ -8,6 +8,7 @@
 #include <tenon/runtime/batch.hpp>
 #include <tenon/runtime/buffer.hpp>
 #include <tenon/runtime/census.hpp>
+#include <tenon/runtime/exact_join.hpp>
 #include <tenon/runtime/expert_program.hpp>
 #include <tenon/runtime/fault.hpp>
 #include <tenon/runtime/join_tree.hpp>
@@ -33,7 +34,8 @@ class basic_rank_program {
     using rank_weights = basic_rank_weights<Lazy>;
 
 public:
-    basic_rank_program(graph_view graph, int stage, int member, int rank, device::backend const& ops, testing::fault fault)
+    basic_rank_program(graph_view graph, int stage, int member, int rank, device::backend const& ops, numeric_profile const& profile,
+                       testing::fault fault)
         : config_(graph.config),
           stage_(graph.stages[static_cast<std::size_t>(stage)]),
           ops_(&ops),
@@ -45,7 +47,8 @@ public:
           is_cut_(cuts_.tensor && ranks_ > 1),
           join_(cuts_.tensor_join),
           shifted_(stage > 0 && fault == testing::fault::shifted_seam),
-          experts_(*config_, stage_, member, ops, fault, census_) {
+          exact_(ops, profile),
+          experts_(*config_, stage_, member, ops, profile, fault, census_) {
         experts_.employ(alone_);
     }
     basic_rank_program(basic_rank_program const&) = delete;
@@ -100,15 +103,17 @@ public:
         }
         for (int l = shifted_ ? 1 : 0; l < stage_.layer_count(); ++l) {
             list.push_back({step_kind::attend, l});
+            if (reduces_exactly()) list.push_back({step_kind::attention_sums, l});
             if (is_cut_) list.push_back({step_kind::attention_join, l});
             if (kind(l).experts) {
                 list.push_back({step_kind::route, l});
                 list.push_back({step_kind::serve, l});
-                if (experts_.gathers_widths()) list.push_back({step_kind::join_widths, l});
+                if (experts_.joins_widths()) list.push_back({step_kind::join_widths, l});
                 list.push_back({step_kind::combine, l});
                 continue;
             }
             list.push_back({step_kind::feed, l});
+            if (reduces_exactly()) list.push_back({step_kind::feed_sums, l});
             if (is_cut_) list.push_back({step_kind::feed_join, l});
         }
         if (is_cut_) list.push_back({step_kind::finish});
@@ -132,7 +137,10 @@ public:
         attended_.reserve(T * narrow, shared);
         gate_.reserve(T * ffn, shared);
         piece_.reserve(T * H, shared);
-        if (is_cut_) partial_.reserve(T * H, shared);
+        if (reduces_exactly())
+            exact_.publish(T, H, shared);
+        else if (is_cut_)
+            partial_.reserve(T * H, shared);
         if (is_tail()) logits_.reserve(b.wanted.size() * static_cast<std::size_t>(vocabulary().size()), shared);
     }
 
@@ -161,6 +169,7 @@ public:
             whole_.reserve(T * wide);
             stack_.reserve(static_cast<std::size_t>(tree_depth(ranks_)) * H);
         }
+        if (reduces_exactly()) exact_.reserve(T, H);
         scratch_.reserve(largest(ops_->multiply_all_scratch_floats(b.rows(), static_cast<int>(wide), crew_->size()), attention));
         calls_.reserve(b.parts.size());
     }
@@ -177,16 +186,22 @@ public:
     }
 
     void run(step s, batch const& b) {
-        if (s.what == step_kind::serve) return experts_.serve(s.layer, layer_at(s.layer), (is_follower() ? peer(0) : *this).normed_.data());
+        if (s.what == step_kind::serve) {
+            experts_.serve(s.layer, layer_at(s.layer), (is_follower() ? peer(0) : *this).normed_.data());
+            if (reduces_exactly() && kind(s.layer).experts.shared_width > 0) add_up(role::shared_down, s.layer, gate_.data(), b.rows());
+            return;
+        }
         if (s.what == step_kind::join_widths) return experts_.join_widths(s.layer, layer_at(s.layer));
         if (is_follower()) return;
         switch (s.what) {
             case step_kind::look_up: return look_up(b);
             case step_kind::collect: return collect(b);
             case step_kind::attend: return attend(s.layer, b);
+            case step_kind::attention_sums: return add_up(role::o, s.layer, attended_.data(), b.rows());
             case step_kind::attention_join:
                 return join_product(piece_.data(), role::o, role::o_bias, s.layer, &basic_rank_program::attended_, query_width(s.layer), b);
             case step_kind::feed: return feed(s.layer, b);
+            case step_kind::feed_sums: return add_up(role::down, s.layer, gate_.data(), b.rows());
             case step_kind::feed_join:
                 return join_product(piece_.data(), role::down, role::down_bias, s.layer, &basic_rank_program::gate_,
                                     kind(s.layer).ffn.width, b);
@@ -202,12 +217,18 @@ public:
     /// routing table of `here` knows, a rank of the group that is in this process.
     template <class Visit>
     void publications(step s, batch const& b, basic_rank_program const& here, Visit visit) {
-        if (s.what == step_kind::serve || s.what == step_kind::join_widths) return experts_.publications(s, here.experts_, visit);
+        if (s.what == step_kind::serve || s.what == step_kind::join_widths) {
+            experts_.publications(s, here.experts_, visit);
+            if (s.what == step_kind::serve && reduces_exactly() && kind(s.layer).experts.shared_width > 0) visit(exact_.sums(b.rows(), true));
+            return;
+        }
         if (is_follower()) return;
         std::int64_t const T = b.rows(), H = config_->hidden, own = is_cut_ ? share_of(config_->hidden, member_, ranks_).size() : H;
         auto const product = [&](published<float>& input, std::int64_t width) {  // what a join of it reads
             if (join_ == join_kind::gather)
                 visit(publication{input.data(), T, width});
+            else if (exact_)
+                visit(exact_.magnitudes(T));
             else
                 visit(publication{partial_.data(), T, H, true});
         };
@@ -230,6 +251,8 @@ public:
                     product(gate_, own_width(k.experts.shared_width));
                 }
                 return;
+            case step_kind::attention_sums:
+            case step_kind::feed_sums: return visit(exact_.sums(T, true));
             case step_kind::attention_join:
             case step_kind::feed_join:
             case step_kind::combine:
@@ -267,6 +290,8 @@ private:
     int kv_heads_of(grouped_attention const& a) const { return kv_share(a).size(); }
     float epsilon() const { return static_cast<float>(config_->rms_epsilon); }
     int query_width(int layer) const { return kind(layer).attention.heads * kind(layer).attention.head_dim; }
+    /// Whether joins add integer sums, for which the ranks meet once more.
+    bool reduces_exactly() const { return is_cut_ && join_ == join_kind::reduce && exact_; }
     bool idle() const { return fault_ == testing::fault::idle_rank && is_cut_ && member_ == ranks_ - 1; }
     bool dropped(int peer) const { return fault_ == testing::fault::dropped_peer && is_cut_ && peer == ranks_ - 1; }
     void count_read(std::int64_t bytes) {
@@ -385,7 +410,8 @@ private:
                               .head_dim = D,
                               .first_position = p.first_position,
                               .window = a.window,
-                              .scale = static_cast<float>(1.0 / root)});
+                              .scale = static_cast<float>(1.0 / root),
+                              .fixed15 = static_cast<bool>(exact_)});
             kernel::read_from(calls_.back(), kv);
         }
         ops_->attend_all(calls_, scratch_.data(), *crew_);
@@ -420,12 +446,11 @@ private:
         if (kind(layer).experts.shared_width == 0) return;
         gated(role::shared_gate, role::none, layer, b);
         int const width = layer_at(layer).matrix(role::shared_gate).rows;
-        if (is_cut_ && join_ == join_kind::reduce)
-            multiply(partial_.data(), config_->hidden, layer_at(layer).matrix(role::shared_down), nullptr, gate_.data(), width, b.rows());
+        if (is_cut_ && join_ == join_kind::reduce) begin_reduction(role::shared_down, layer, gate_.data(), width, b.rows());
     }
     /// What the experts give, the shared one's part added last: to the residual, or left to the join under `tensor`.
     void combine(int layer, batch const& b) {
-        experts_.combine(layer, piece_.data());
+        experts_.combine(layer, layer_at(layer), piece_.data());
         int const T = b.rows(), H = config_->hidden, width = kind(layer).experts.shared_width;
         int const columns = is_cut_ ? share_of(H, member_, ranks_).size() : H;
         if (width > 0) {
@@ -446,8 +471,27 @@ private:
             multiply(piece_.data(), H, w.matrix(what), w.vector(bias), x, width, rows);
             add(residual_.data(), residual_.data(), piece_.data(), H, rows);
         } else if (join_ == join_kind::reduce) {
-            multiply(partial_.data(), H, w.matrix(what), nullptr, x, width, rows);
+            begin_reduction(what, layer, x, width, rows);
         }
+    }
+    /// This rank's partial sums, or, of exact products, what its peers must know before it has any.
+    void begin_reduction(role what, int layer, float const* x, int width, int rows) {
+        if (exact_)
+            exact_.measure(x, width, 0, rows);
+        else
+            multiply(partial_.data(), config_->hidden, layer_at(layer).matrix(what), nullptr, x, width, rows);
+    }
+    auto exact_peers() const {
+        return [this](int p) { return dropped(p) ? nullptr : &peer(p).exact_; };
+    }
+    void add_up(role what, int layer, float const* x, int rows) {
+        bool const alone = fault_ == testing::fault::own_magnitudes && member_ == ranks_ - 1;
+        exact_.agree(rows, ranks_, [&](int p) { return alone && p != member_ ? nullptr : exact_peers()(p); });
+        for (int p = 0; p < ranks_; ++p)
+            if (p != member_) count_read(std::int64_t{rows} * 4);
+        if (idle()) return;
+        exact_.add_up(layer_at(layer).matrix(what), x, 0, rows, scratch_.data(), *crew_);
+        ++census_.products;
     }
 
     /// Writes this rank's columns of the whole product.  out (T, columns)
@@ -465,9 +509,15 @@ private:
             multiply(out, own.size(), w.matrix(what), w.vector(bias), whole_.data(), width, T);
             return;
         }
-        for (std::ptrdiff_t t = 0; t < T; ++t) add_partials(out + t * own.size(), t * config_->hidden + own.begin, own.size());
+        for (std::ptrdiff_t t = 0; t < T; ++t) {
+            float* const row = out + t * own.size();
+            if (exact_)
+                exact_.finish(row, w.matrix(what), t, own, ranks_, exact_peers());
+            else
+                add_partials(row, t * config_->hidden + own.begin, own.size());
+        }
         for (int p = 0; p < ranks_; ++p)
-            if (p != member_) count_read(std::int64_t{T} * own.size() * 4);
+            if (p != member_) count_read(std::int64_t{T} * own.size() * (exact_ ? 8 : 4));
         if (w.vector(bias) != nullptr) ops_->add_bias(out, own.size(), w.vector(bias), own.size(), T);
         ++census_.reductions;
     }
@@ -563,6 +613,7 @@ private:
     std::span<basic_rank_program* const> group_{};
     rank_weights weights_;
     rank_census census_{};
+    basic_exact_join<Lazy> exact_;
     basic_expert_program<Lazy> experts_;
     deferred<Lazy, std::vector<basic_expert_program<Lazy>*>> expert_group_;
     deferred<Lazy, std::vector<kernel::attention_call>> calls_;

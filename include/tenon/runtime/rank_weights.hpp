@@ -56,7 +56,9 @@ struct held_tensor {
 };
 
 constexpr kernel::panel_format panel_format_of(held_as h) {
-    return h == held_as::f32 ? kernel::panel_format::f32 : h == held_as::bf16 ? kernel::panel_format::bf16 : kernel::panel_format::q8;
+    using enum kernel::panel_format;
+    constexpr std::array<kernel::panel_format, 4> formats{f32, bf16, q8, fixed15};
+    return formats[static_cast<std::size_t>(h)];
 }
 
 /// The three matrices of one expert; without data on a rank that does not hold it.
@@ -93,7 +95,7 @@ public:
         layers_.resize(static_cast<std::size_t>(s.layer_count()));
         for (tensor const& t : graph.ir.tensors) {
             if (t.stage != stage || (t.split == cut::root && member > 0)) continue;
-            if (t.what == role::head && config_->tied && s.first_layer == 0) {  // the table is here already
+            if (is_its_stages_table(t.what, how.format, config_->tied, s.first_layer == 0)) {
                 kernel::packed_matrix& head = ends_.matrices[static_cast<std::size_t>(role::head)] = ends_.matrix(role::embed);
                 head.segments = segments_of(t.columns, t.granule);
                 head.format = multiplied_as(how.profile, role::head, head.format);
@@ -150,7 +152,8 @@ private:
                                     .format = panel_format_of(h.format),
                                     .first_row = rows.begin};
             void* const to = memory_.take(backend_->packed_bytes(m));
-            source.read(t, from_layer, from_expert, rows, columns,
+            share const read = h.format == held_as::fixed15 ? share{0, t.columns} : columns;  // exponents are of whole rows
+            source.read(t, from_layer, from_expert, rows, read,
                         [&](int first, int count, std::byte const* from, std::ptrdiff_t stride, dtype type) {
                             if (is_end)
                                 for (int r = 0; r < count; ++r)
@@ -159,7 +162,7 @@ private:
                                 for (int r = 0; r < count; ++r)
                                     require_scales(source, t, from_layer, from_expert, rows.begin + first + r, columns.begin, from + r * stride,
                                                    columns.size(), type);
-                            pack(to, m, first, count, from, stride, type);
+                            pack(to, m, first, count, from, stride, type, t.columns, columns.begin);
                         });
             m.data = to;
             m.format = multiplied_as(how.profile, t.what, m.format);  // the same bytes
@@ -177,13 +180,19 @@ private:
             how.observer->loaded(source.name_of(t, layer, expert), held_bytes(h), 0);
     }
 
-    /// In parts of whole panels, so that no two threads write one.
-    void pack(void* to, kernel::packed_matrix const& m, int first, int count, std::byte const* from, std::ptrdiff_t stride, dtype type) const {
+    /// In parts of whole panels, so that no two threads write one. In fixed15 `from` has whole rows, of which `first_column` is the first held.
+    void pack(void* to, kernel::packed_matrix const& m, int first, int count, std::byte const* from, std::ptrdiff_t stride, dtype type,
+              int whole_columns, int first_column) const {
         std::ptrdiff_t const begin = first / kernel::panel_rows, end = kernel::panels(first + count);
         threads_->share(end - begin, 2, [&](std::ptrdiff_t panel, std::ptrdiff_t panel_end) {
             int const row = (std::max)(first, static_cast<int>(begin + panel) * kernel::panel_rows);
             int const rows = (std::min)(first + count, static_cast<int>(begin + panel_end) * kernel::panel_rows) - row;
-            backend_->pack(to, m, row, rows, from + (row - first) * stride, stride, type);
+            std::byte const* part = from + (row - first) * stride;
+            if (m.format == kernel::panel_format::fixed15) {
+                backend_->exact()->pack_exponents(to, m, row, rows, part, stride, type, whole_columns);
+                part += std::ptrdiff_t{first_column} * bytes_of(type);
+            }
+            backend_->pack(to, m, row, rows, part, stride, type);
         });
     }
 

@@ -110,7 +110,7 @@ struct packed {
     packed(packed const&) = delete;
     packed& operator=(packed const&) = delete;
 
-    /// Every row as unpack_row gives it.
+    /// Every row as unpack_row gives it, and the floats that it stands for.
     void check(exponents const& e, codes const& q) const {
         codes row(at(view.columns));
         for (int r = 0; r < view.rows; ++r) {
@@ -168,7 +168,13 @@ floats run_reduced(isa i, floats const& w, floats const& x, int outputs, int col
                 for (std::size_t n = 0; n < own.size(); ++n) whole[n] += own[n];
             } else {
                 floats y(whole.size());
-                fixed15::finish(y.data(), outputs, whole.data(), outputs, part.view, prepared.data(), rows);
+                for (int m = 0; m < rows; ++m) {
+                    std::ptrdiff_t const row = std::ptrdiff_t{m} * outputs;
+                    int const first = outputs * r / ranks, end = outputs * (r + 1) / ranks;  // a rank's own outputs, and then the others
+                    fixed15::finish(y.data() + row + first, whole.data() + row + first, part.view, first, end - first, magnitudes[at(m)]);
+                    fixed15::finish(y.data() + row, whole.data() + row, part.view, 0, first, magnitudes[at(m)]);
+                    fixed15::finish(y.data() + row + end, whole.data() + row + end, part.view, end, outputs - end, magnitudes[at(m)]);
+                }
                 if (r == 0) first_y = y;
                 CHECK(difference(y, first_y) == "");
             }

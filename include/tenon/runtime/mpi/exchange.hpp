@@ -57,9 +57,9 @@ struct message_room {
         template <class Copy>
         void each_row(Copy copy) {
             auto* const whole = static_cast<std::uint32_t*>(what.data);
+            std::int64_t const words = std::int64_t{columns.size()} * what.words;
             for (std::int64_t t = 0; t < what.rows; ++t)
-                copy(room.data() + t * columns.size(), whole + t * what.columns + columns.begin,
-                     static_cast<std::size_t>(columns.size()) * 4);
+                copy(room.data() + t * words, whole + (t * what.columns + columns.begin) * what.words, static_cast<std::size_t>(words) * 4);
         }
     };
 
@@ -144,27 +144,28 @@ private:
         packed& one = room_->packings[room_->used++];
         one.what = p;
         one.columns = share_of(static_cast<int>(p.columns), reader, ranks);
-        one.room.resize(static_cast<std::size_t>(p.rows * one.columns.size()));
+        one.room.resize(static_cast<std::size_t>(p.rows * one.columns.size() * p.words));
         return one;
     }
     /// Of a decoded token they lie side by side as they are.
     static std::uint32_t* columns_of(publication const& p, int reader, int ranks) {
-        return static_cast<std::uint32_t*>(p.data) + share_of(static_cast<int>(p.columns), reader, ranks).begin;
+        return static_cast<std::uint32_t*>(p.data) + std::ptrdiff_t{share_of(static_cast<int>(p.columns), reader, ranks).begin} * p.words;
+    }
+    static std::int64_t words_of(publication const& p, int reader, int ranks) {
+        return std::int64_t{share_of(static_cast<int>(p.columns), reader, ranks).size()} * p.words;
     }
     void send(publication const& p, int reader, int ranks, int process, std::vector<MPI_Request>& open) {
-        if (!p.by_columns) return start_send(p.data, p.rows * p.columns, process, group_, open);
+        if (!p.by_columns) return start_send(p.data, p.rows * p.columns * p.words, process, group_, open);
         if (p.rows == 1)
-            return start_send(columns_of(p, reader, ranks), share_of(static_cast<int>(p.columns), reader, ranks).size(), process, group_,
-                              open);
+            return start_send(columns_of(p, reader, ranks), words_of(p, reader, ranks), process, group_, open);
         packed& one = packed_for(p, reader, ranks);
         one.pack();
         start_send(one.room.data(), static_cast<std::int64_t>(one.room.size()), process, group_, open);
     }
     void receive(publication const& p, int reader, int ranks, int process, std::vector<MPI_Request>& open) {
-        if (!p.by_columns) return start_receive(p.data, p.rows * p.columns, process, group_, open);
+        if (!p.by_columns) return start_receive(p.data, p.rows * p.columns * p.words, process, group_, open);
         if (p.rows == 1)
-            return start_receive(columns_of(p, reader, ranks), share_of(static_cast<int>(p.columns), reader, ranks).size(), process, group_,
-                                 open);
+            return start_receive(columns_of(p, reader, ranks), words_of(p, reader, ranks), process, group_, open);
         packed& one = packed_for(p, reader, ranks);
         start_receive(one.room.data(), static_cast<std::int64_t>(one.room.size()), process, group_, open);
         room_->received.push_back(&one);

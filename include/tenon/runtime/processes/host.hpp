@@ -47,7 +47,7 @@ public:
                            load_options const& options, process_options const& how, std::uint64_t backends)
         : how_(how),
           options_(&options),
-          machine_(graph, open, options.isa, options.fault, false),
+          machine_(graph, open, options.isa, options.profile, options.fault, false),
           control_memory_(shared_memory::make(control_block::bytes_for(graph.stages.size(), static_cast<std::size_t>(machine_.workers())))),
           arena_memory_(shared_memory::make(std::size_t{1} << 16)),
           control_(control_memory_.data(), graph.stages.size(), static_cast<std::size_t>(machine_.workers())) {

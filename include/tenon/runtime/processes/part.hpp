@@ -80,15 +80,15 @@ inline constexpr device_kind last_of<device_kind> = device_kind::user;
 template <>
 inline constexpr dtype last_of<dtype> = dtype::f64;
 template <>
-inline constexpr held_as last_of<held_as> = held_as::q8;
+inline constexpr held_as last_of<held_as> = held_as::fixed15;
 template <>
 inline constexpr placing last_of<placing> = placing::awaited;
 template <>
 inline constexpr kv_format last_of<kv_format> = kv_format::bf16;
 template <>
-inline constexpr tenon::v0::weights last_of<tenon::v0::weights> = tenon::v0::weights::q8;
+inline constexpr tenon::v0::weights last_of<tenon::v0::weights> = tenon::v0::weights::fixed15;
 template <>
-inline constexpr testing::fault last_of<testing::fault> = testing::fault::swapped_widths;
+inline constexpr testing::fault last_of<testing::fault> = testing::fault::own_magnitudes;
 template <>
 inline constexpr testing::worker_fault_kind last_of<testing::worker_fault_kind> = testing::worker_fault_kind::slow;
 

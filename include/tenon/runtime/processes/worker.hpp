@@ -73,7 +73,7 @@ public:
           graph_(part_),
           control_memory_(std::move(control)),
           arena_memory_(std::move(arena_memory)),
-          machine_(graph_.view(), open, part_.isa, part_.fault, part_.traces),
+          machine_(graph_.view(), open, part_.isa, numeric::named(part_.profile), part_.fault, part_.traces),
           angles_(part_.config),
           control_(control_memory_.data(), part_.stages.size(), static_cast<std::size_t>(machine_.workers())),
           in_a_call_(machine_.workers() * part_.threads, true),

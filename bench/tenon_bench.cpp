@@ -464,10 +464,12 @@ std::string read_text(std::string const& path) {
 int bench(options const& o) {
     if (o.prefill < 1 || o.decode < 1 || o.repeat < 1 || o.chunk < 0)
         detail::refuse("counts_are_positive", "--prefill, --decode and --repeat are 1 or more, --chunk 0 or more");
-    numeric::named(o.profile);  // before anything is measured
-    weights const format = o.weights == "f32" ? weights::f32 : o.weights == "q8" ? weights::q8 : weights::bf16;
+    numeric_profile const& profile = numeric::named(o.profile);
+    bool const exact = profile.products == product_rule::fixed_point;  // weights are codes, whatever is in the file
+    weights const asked = o.weights == "f32" ? weights::f32 : o.weights == "q8" ? weights::q8 : weights::bf16;
+    weights const format = detail::format_under(profile, exact && asked != weights::q8 ? weights::stored : asked);
     kv_format const kv_kept = o.kv == "bf16" ? kv_format::bf16 : kv_format::f32;
-    dtype const stored = format == weights::f32 ? dtype::f32 : dtype::bf16;
+    dtype const stored = asked == weights::f32 ? dtype::f32 : dtype::bf16;
 
     std::string const text = read_text(o.config);
     model_config const config = checkpoint::read_config(text, o.config);
@@ -499,7 +501,7 @@ int bench(options const& o) {
         how.isa = o.isa;
         how.threads = o.threads;
         how.kv = kv_kept;
-        how.profile = numeric::named(o.profile);
+        how.profile = profile;
         copy_seconds = copy_time(folder.weights(), workers * o.threads);
         double const begin = seconds();
         if (o.runtime == "processes")

@@ -27,25 +27,27 @@ constexpr float power_of_two(int e) {
     return e < -126 ? 0.0f : std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23U);
 }
 
-/// The largest magnitude seen, as bits without a sign: subnormals count as zero, and NaN not at all.
+/// The largest magnitude seen, as bits without a sign. NaN does not count.
 constexpr std::uint32_t larger_magnitude(std::uint32_t seen, float x) {
     std::uint32_t const bits = std::bit_cast<std::uint32_t>(x) & 0x7fffffffU;
-    bool const counts = bits >= 0x00800000U && bits <= 0x7f800000U;
-    return counts && bits > seen ? bits : seen;
+    std::uint32_t const counts = bits <= 0x7f800000U ? bits : 0;
+    return counts > seen ? counts : seen;
 }
-/// floor(log2 m) - 13 of that, so that m 2^-e is in [8192, 16384); 0 for a row of zeros. Infinity counts as 2^128.
+/// floor(log2 m) - 13 of that, so that m 2^-e is in [8192, 16384); 0 for a row of zeros, and subnormals are zeros. Infinity counts as 2^128.
 constexpr int exponent_of(std::uint32_t magnitude) {
-    return magnitude == 0 ? 0 : static_cast<int>(magnitude >> 23U) - 127 - 13;
+    return magnitude < 0x00800000U ? 0 : static_cast<int>(magnitude >> 23U) - 127 - 13;
 }
-/// clamp(round(x 2^-e)), ties to even. NaN is 0; where 2^-e is infinite every number but zero is as large as a code can be.
-constexpr std::int16_t code_of(float x, int e) {
+/// clamp(round(x 2^-e)), ties to even, with `scale` = power_of_two(-e). NaN is 0; where the scale is infinite every number but zero is as large
+/// as a code can be. What is subnormal after scaling rounds to 0 by itself.
+constexpr std::int16_t scaled_code(float x, float scale) {
     constexpr float largest = largest_code, magic = 12582912.0f;  // adding it rounds to an integer
-    float const scaled = flushed(flushed(x) * power_of_two(-e));
-    if (scaled != scaled) return 0;
-    if (scaled >= largest) return largest_code;
-    if (scaled <= -largest) return -largest_code;
-    return static_cast<std::int16_t>((scaled + magic) - magic);
+    float scaled = flushed(x) * scale;
+    scaled = scaled >= largest ? largest : scaled;
+    scaled = scaled <= -largest ? -largest : scaled;
+    return scaled == scaled ? static_cast<std::int16_t>((scaled + magic) - magic) : std::int16_t{0};
 }
+constexpr std::int16_t code_of(float x, int e) { return scaled_code(x, power_of_two(-e)); }
+
 /// The number that a code stands for, exactly; infinity beyond the largest float.
 constexpr float value_of(std::int16_t code, int e) {
     return static_cast<float>(code * std::bit_cast<double>(static_cast<std::uint64_t>(e + 1023) << 52U));

@@ -18,10 +18,18 @@ namespace tenon::inline v0::kernel::fixed15 {
 
 // Weights of which a rank may hold some of the columns, each row's exponent from all of its columns.
 
-/// Element k of a stored row of f32, bf16 or f16.
-constexpr float element_of(std::byte const* row, std::ptrdiff_t k, dtype type) {
-    return type == dtype::f32 ? load_f32(row + 4 * k) : type == dtype::bf16 ? load_bf16(row + 2 * k) : load_f16(row + 2 * k);
+namespace detail {
+/// Calls `with(load)`, where load(p) reads one stored element of f32, bf16 or f16.
+template <class With>
+void with_elements(dtype type, With with) {
+    if (type == dtype::f32)
+        with([](std::byte const* p) { return load_f32(p); });
+    else if (type == dtype::bf16)
+        with([](std::byte const* p) { return load_bf16(p); });
+    else
+        with([](std::byte const* p) { return load_f16(p); });
 }
+}  // namespace detail
 
 /// First half of packing: writes the exponents of rows [first_row, first_row + row_count) from whole rows.
 ///
@@ -33,11 +41,14 @@ inline void pack_exponents(void* destination, int rows, int columns, int first_r
                            std::ptrdiff_t row_stride_bytes, dtype type, int whole_columns) {
     require_exact(whole_columns);
     auto* const exponents = static_cast<std::int32_t*>(destination);
-    for (int r = 0; r < row_count; ++r) {
-        std::uint32_t most = 0;
-        for (int k = 0; k < whole_columns; ++k) most = larger_magnitude(most, element_of(source + r * row_stride_bytes, k, type));
-        exponents[exponent_index(first_row + r, columns)] = exponent_of(most);
-    }
+    detail::with_elements(type, [&](auto load) {
+        for (int r = 0; r < row_count; ++r) {
+            std::byte const* at = source + r * row_stride_bytes;
+            std::uint32_t most = 0;
+            for (int k = 0; k < whole_columns; ++k, at += bytes_of(type)) most = larger_magnitude(most, load(at));
+            exponents[exponent_index(first_row + r, columns)] = exponent_of(most);
+        }
+    });
     if (first_row + row_count == rows)
         for (int r = rows; r < panels(rows) * outputs; ++r) exponents[exponent_index(r, columns)] = 0;
 }
@@ -45,18 +56,27 @@ inline void pack_exponents(void* destination, int rows, int columns, int first_r
 /// Second half: writes the codes of the `columns` elements that stand at `source`, by the exponents that `pack_exponents` has written.
 inline void pack_codes(void* destination, int rows, int columns, int first_row, int row_count, std::byte const* source,
                        std::ptrdiff_t row_stride_bytes, dtype type) {
-    auto const* const exponents = static_cast<std::int32_t const*>(destination);
-    auto* const codes = static_cast<std::int16_t*>(destination);
-    for (int k0 = 0; k0 < columns; k0 += kernel::detail::pack_columns) {
-        int const k1 = columns - k0 < kernel::detail::pack_columns ? columns : k0 + kernel::detail::pack_columns;
-        for (int r = first_row; r < first_row + row_count; ++r)
-            for (int k = k0; k < k1; ++k)
-                codes[code_index(r, k, columns)] =
-                    code_of(element_of(source + (r - first_row) * row_stride_bytes, k, type), exponents[exponent_index(r, columns)]);
-    }
-    int const end = first_row + row_count;
-    for (int r = first_row; r < (end == rows ? panels(rows) * outputs : end); ++r)
-        for (int k = r < end ? columns : 0; k < (columns + 1) / 2 * 2; ++k) codes[code_index(r, k, columns)] = 0;
+    constexpr int at_once = 64;  // columns at a time, so that the part of the panel being written stays in the first cache
+    int const end = first_row + row_count, whole = columns / 2 * 2;
+    auto* const words = static_cast<std::uint32_t*>(destination);
+    auto const word_of = [columns](int r, int k) { return code_index(r, k, columns) / 2; };
+    detail::with_elements(type, [&](auto load) {
+        std::ptrdiff_t const size = bytes_of(type);
+        auto const code = [&](std::byte const* row, int k, float scale) { return static_cast<std::uint16_t>(scaled_code(load(row + k * size), scale)); };
+        for (int r0 = first_row; r0 < end; r0 = (r0 / outputs + 1) * outputs)
+            for (int k0 = 0; k0 < columns; k0 += at_once)
+                for (int r = r0; r < end && r < (r0 / outputs + 1) * outputs; ++r) {
+                    std::byte const* const row = source + (r - first_row) * row_stride_bytes;
+                    float const scale = power_of_two(-static_cast<std::int32_t>(words[exponent_index(r, columns)]));
+                    std::uint32_t* to = words + word_of(r, k0);
+                    int k = k0;
+                    for (; k < whole && k < k0 + at_once; k += 2, to += outputs)
+                        *to = code(row, k, scale) | static_cast<std::uint32_t>(code(row, k + 1, scale)) << 16U;
+                    if (k < columns && k < k0 + at_once) *to = code(row, k, scale);  // an odd column's, and the padding beside it
+                }
+    });
+    for (int r = end; end == rows && r < panels(rows) * outputs; ++r)
+        for (int k = 0; k < columns; k += 2) words[word_of(r, k)] = 0;
 }
 
 // Activations as the tables read them.

@@ -7,6 +7,7 @@
 #include <tenon/kernel/fixed15.hpp>
 #include <tenon/kernel/q8.hpp>
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -84,39 +85,43 @@ T read_as(std::byte const* p) {
     return value;
 }
 
-/// Columns [k0, k1) of one row, source element e widened or narrowed by `convert`.
-template <class Stored, class Source, class Convert>
-void pack_row(Stored* destination, packed_matrix const& m, int row, int k0, int k1, std::byte const* source, Convert convert) {
-    std::ptrdiff_t at = 0;
-    for (int k = k0; k < k1; ++k, at += static_cast<std::ptrdiff_t>(sizeof(Source)))
-        destination[packed_index(m, row, k)] = convert(read_as<Source>(source + at));
-}
+inline constexpr int pack_words = 32;  // of a row at a time, so that the part of the panel being written stays in the first cache
 
-inline constexpr int pack_columns = 64;  // columns at a time, so that the part of the panel being written stays in the first cache
+/// Words of one output of a panel: an f32 each, or two of 16 bits.
+constexpr int words_of(panel_format f, int columns) { return f == panel_format::f32 ? columns : (columns + 1) / 2; }
 
-template <class Stored, class Source, class Convert>
+/// Writes rows, word by word of `word_of(row, i)`, and the padding after the last row.
+template <class WordOf>
 void pack_rows(void* destination, packed_matrix const& m, int first_row, int row_count, std::byte const* source, std::ptrdiff_t stride,
-               Convert convert) {
-    auto* const stored = static_cast<Stored*>(destination);
-    for (int r0 = 0; r0 < row_count;) {
-        int const in_panel = panel_rows - (first_row + r0) % panel_rows, left = row_count - r0;
-        int const r1 = r0 + (in_panel < left ? in_panel : left);
-        for (int k0 = 0; k0 < m.columns; k0 += pack_columns) {
-            int const k1 = m.columns - k0 < pack_columns ? m.columns : k0 + pack_columns;
-            for (int r = r0; r < r1; ++r)
-                pack_row<Stored, Source>(stored, m, first_row + r, k0, k1, source + r * stride + k0 * std::ptrdiff_t{sizeof(Source)}, convert);
+               WordOf word_of) {
+    int const words = words_of(m.format, m.columns), end = first_row + row_count;
+    int const padded_end = end == m.rows ? panels(m.rows) * panel_rows : end;
+    for (int r0 = first_row, r1 = 0; r0 < padded_end; r0 = r1) {
+        r1 = (r0 / panel_rows + 1) * panel_rows;
+        r1 = r1 < padded_end ? r1 : padded_end;
+        auto* const panel = reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(destination) +
+                                                             static_cast<std::size_t>(r0 / panel_rows) * panel_bytes(m.format, m.columns));
+        for (int w0 = 0; w0 < words; w0 += pack_words) {
+            int const w1 = words - w0 < pack_words ? words : w0 + pack_words;
+            for (int r = r0; r < r1; ++r) {
+                std::uint32_t* to = panel + std::ptrdiff_t{w0} * panel_rows + r % panel_rows;
+                std::byte const* const row = source + (r - first_row) * stride;
+                for (int w = w0; w < w1; ++w, to += panel_rows) *to = r < end ? word_of(row, w) : 0U;
+            }
         }
-        r0 = r1;
-    }
-    // padding: rows after the last, and the second half of the last pair of an odd K
-    if (first_row + row_count == m.rows)
-        for (int k = 0; k < m.columns; ++k)
-            for (int r = m.rows; r < panels(m.rows) * panel_rows; ++r) stored[packed_index(m, r, k)] = Stored{};
-    if (m.format != panel_format::f32 && m.columns % 2 != 0) {
-        int const last = first_row + row_count == m.rows ? panels(m.rows) * panel_rows : first_row + row_count;
-        for (int r = first_row; r < last; ++r) stored[packed_index(m, r, m.columns)] = Stored{};
     }
 }
+
+/// The same for 16-bit elements made of `element_of(row, k)`: of an odd K's last word the upper half is zero.
+template <class ElementOf>
+void pack_halves(void* destination, packed_matrix const& m, int first_row, int row_count, std::byte const* source, std::ptrdiff_t stride,
+                 ElementOf element_of) {
+    pack_rows(destination, m, first_row, row_count, source, stride, [&](std::byte const* row, int w) {
+        std::uint32_t const high = 2 * w + 1 < m.columns ? element_of(row, 2 * w + 1) : std::uint16_t{0};
+        return element_of(row, 2 * w) | high << 16U;
+    });
+}
+
 /// Where block `b` of a row lies in q8: its scale, and its first four codes; the next four follow 4 * panel_rows bytes on.
 struct q8_place {
     std::size_t scale = 0, codes = 0;
@@ -220,17 +225,17 @@ inline void pack(void* destination, packed_matrix const& shape, int first_row, i
     bool const wide = shape.format == panel_format::f32, is_float = type == dtype::f32 || type == dtype::bf16 || type == dtype::f16;
     if (shape.format == panel_format::q8 && is_float)
         return detail::pack_q8(static_cast<std::byte*>(destination), shape, first_row, row_count, source, row_stride_bytes, type);
-    auto const to = [&]<class Stored, class Source>(Stored, Source, auto convert) {
-        detail::pack_rows<Stored, Source>(destination, shape, first_row, row_count, source, row_stride_bytes, convert);
-    };
-    float const f{};
-    std::uint16_t const h{};
-    if (type == dtype::f32 && wide) return to(f, f, [](float x) { return x; });
-    if (type == dtype::bf16 && wide) return to(f, h, [](std::uint16_t x) { return widen_bf16(x); });
-    if (type == dtype::f16 && wide) return to(f, h, [](std::uint16_t x) { return widen_f16(x); });
-    if (type == dtype::f32) return to(h, f, [](float x) { return narrow_bf16(x); });
-    if (type == dtype::bf16) return to(h, h, [](std::uint16_t x) { return x; });
-    if (type == dtype::f16) return to(h, h, [](std::uint16_t x) { return narrow_bf16(widen_f16(x)); });
+    auto const words = [&](auto word_of) { detail::pack_rows(destination, shape, first_row, row_count, source, row_stride_bytes, word_of); };
+    auto const halves = [&](auto element_of) { detail::pack_halves(destination, shape, first_row, row_count, source, row_stride_bytes, element_of); };
+    auto const bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
+    if (type == dtype::f32 && wide) return words([](std::byte const* row, int k) { return detail::read_as<std::uint32_t>(row + 4 * std::ptrdiff_t{k}); });
+    if (type == dtype::bf16 && wide) return words([](std::byte const* row, int k) { return std::uint32_t{v0::detail::load_16(row + 2 * std::ptrdiff_t{k})} << 16U; });
+    if (type == dtype::f16 && wide) return words([&](std::byte const* row, int k) { return bits(load_f16(row + 2 * std::ptrdiff_t{k})); });
+    if (type == dtype::f32) return halves([](std::byte const* row, int k) { return narrow_bf16(load_f32(row + 4 * std::ptrdiff_t{k})); });
+    if (type == dtype::bf16 && shape.columns % 2 == 0)
+        return words([](std::byte const* row, int w) { return detail::read_as<std::uint32_t>(row + 4 * std::ptrdiff_t{w}); });
+    if (type == dtype::bf16) return halves([](std::byte const* row, int k) { return v0::detail::load_16(row + 2 * std::ptrdiff_t{k}); });
+    if (type == dtype::f16) return halves([](std::byte const* row, int k) { return narrow_bf16(load_f16(row + 2 * std::ptrdiff_t{k})); });
     v0::detail::refuse("weights_are_floats", std::string("a matrix is packed from F32, BF16 or F16, not from ") + std::string(name_of(type)));
 }
 

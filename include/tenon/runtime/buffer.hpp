@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/core/error.hpp>
+#include <tenon/device/crew.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -83,23 +84,43 @@ private:
 template <class = void>
 class basic_pool {
 public:
-    /// Zeroed bytes at a multiple of 64, as long as the pool lives.
-    void* take(std::size_t bytes) {
+    /// Zeroed bytes at a multiple of 64, as long as the pool lives. Several threads touch their pages first, each its own: those who meet in a
+    /// page that is not there yet would all clear one, and keep one.
+    void* take(std::size_t bytes, device::crew& threads) {
         bytes = (bytes + 63) / 64 * 64;
         if (bytes > left_) {
             next_ = next_ < most ? 2 * next_ : most;
             left_ = bytes > next_ ? bytes : next_;
             buffers_.emplace_back(left_);
-            at_ = static_cast<std::byte*>(buffers_.back().data());
+            at_ = touched_ = static_cast<std::byte*>(buffers_.back().data());
+        }
+        std::byte* const begin = at_;
+        at_ += bytes;
+        if (at_ > touched_ && threads.size() > 1) {
+            std::size_t const ahead = large_page * static_cast<std::size_t>(threads.size());  // a page for each, where matrices are small
+            std::size_t const rest = static_cast<std::size_t>(begin + left_ - touched_), needed = static_cast<std::size_t>(at_ - touched_) + ahead;
+            touch(touched_, needed < rest ? needed : rest, threads);
+            touched_ += needed < rest ? needed : rest;
         }
         left_ -= bytes;
-        return (at_ += bytes) - bytes;
+        return begin;
     }
 
 private:
-    static constexpr std::size_t most = std::size_t{1} << 28;
+    static constexpr std::size_t most = std::size_t{1} << 28, large_page = std::size_t{1} << 21, small_page = std::size_t{1} << 12;
+
+    static void touch(std::byte* at, std::size_t bytes, device::crew& threads) {
+        std::size_t const before = reinterpret_cast<std::uintptr_t>(at) % large_page;
+        auto const pages = static_cast<std::ptrdiff_t>((before + bytes + large_page - 1) / large_page);
+        threads.share(pages, 2, [&](std::ptrdiff_t first, std::ptrdiff_t end) {
+            auto const from = first == 0 ? std::size_t{0} : static_cast<std::size_t>(first) * large_page - before;
+            auto const to = end == pages ? bytes : static_cast<std::size_t>(end) * large_page - before;
+            for (std::size_t i = from; i < to; i += small_page) *static_cast<std::byte volatile*>(at + i) = std::byte{0};
+        });
+    }
+
     std::vector<buffer> buffers_;
-    std::byte* at_ = nullptr;
+    std::byte *at_ = nullptr, *touched_ = nullptr;
     std::size_t left_ = 0, next_ = std::size_t{1} << 15;
 };
 

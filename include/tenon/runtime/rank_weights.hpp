@@ -151,24 +151,28 @@ private:
                                     .segments = segments / (t.split == cut::columns ? t.ranks : 1),
                                     .format = panel_format_of(h.format),
                                     .first_row = rows.begin};
-            void* const to = memory_.take(backend_->packed_bytes(m));
+            void* const to = memory_.take(backend_->packed_bytes(m), *threads_);
             share const read = h.format == held_as::fixed15 ? share{0, t.columns} : columns;  // exponents are of whole rows
             source.read(t, from_layer, from_expert, rows, read,
                         [&](int first, int count, std::byte const* from, std::ptrdiff_t stride, dtype type) {
-                            if (is_end)
-                                for (int r = 0; r < count; ++r)
-                                    require_finite(source, t, rows.begin + first + r, from + r * stride, columns.size(), type);
-                            if (h.format == held_as::q8)
-                                for (int r = 0; r < count; ++r)
-                                    require_scales(source, t, from_layer, from_expert, rows.begin + first + r, columns.begin, from + r * stride,
-                                                   columns.size(), type);
-                            pack(to, m, first, count, from, stride, type, t.columns, columns.begin);
+                            share_panels(first, count, [&](int row, int some) {
+                                std::byte const* const part = from + (row - first) * stride;
+                                for (int r = 0; r < some; ++r) {
+                                    if (is_end) require_finite(source, t, rows.begin + row + r, part + r * stride, read.size(), type);
+                                    if (h.format == held_as::q8)
+                                        require_scales(source, t, from_layer, from_expert, rows.begin + row + r, columns.begin,
+                                                       part + r * stride, columns.size(), type);
+                                }
+                                bool const exact = h.format == held_as::fixed15;
+                                if (exact) backend_->exact()->pack_exponents(to, m, row, some, part, stride, type, t.columns);
+                                backend_->pack(to, m, row, some, exact ? part + std::ptrdiff_t{columns.begin} * bytes_of(type) : part, stride, type);
+                            });
                         });
             m.data = to;
             m.format = multiplied_as(how.profile, t.what, m.format);  // the same bytes
             h.matrix = slot_of(t, h.expert, into) = m;
         } else {
-            auto* const to = static_cast<float*>(memory_.take(static_cast<std::size_t>(rows.size()) * sizeof(float)));
+            auto* const to = static_cast<float*>(memory_.take(static_cast<std::size_t>(rows.size()) * sizeof(float), *threads_));
             source.read(t, from_layer, from_expert, rows, columns, [&](int first, int count, std::byte const* from, std::ptrdiff_t, dtype type) {
                 if (is_end) require_finite(source, t, -1, from, count, type);
                 widen(to + first, from, count, type);
@@ -180,19 +184,13 @@ private:
             how.observer->loaded(source.name_of(t, layer, expert), held_bytes(h), 0);
     }
 
-    /// In parts of whole panels, so that no two threads write one. In fixed15 `from` has whole rows, of which `first_column` is the first held.
-    void pack(void* to, kernel::packed_matrix const& m, int first, int count, std::byte const* from, std::ptrdiff_t stride, dtype type,
-              int whole_columns, int first_column) const {
+    /// Calls `part(first row, rows)` for whole panels, so that no two threads write one.
+    template <class Part>
+    void share_panels(int first, int count, Part part) const {
         std::ptrdiff_t const begin = first / kernel::panel_rows, end = kernel::panels(first + count);
         threads_->share(end - begin, 2, [&](std::ptrdiff_t panel, std::ptrdiff_t panel_end) {
             int const row = (std::max)(first, static_cast<int>(begin + panel) * kernel::panel_rows);
-            int const rows = (std::min)(first + count, static_cast<int>(begin + panel_end) * kernel::panel_rows) - row;
-            std::byte const* part = from + (row - first) * stride;
-            if (m.format == kernel::panel_format::fixed15) {
-                backend_->exact()->pack_exponents(to, m, row, rows, part, stride, type, whole_columns);
-                part += std::ptrdiff_t{first_column} * bytes_of(type);
-            }
-            backend_->pack(to, m, row, rows, part, stride, type);
+            part(row, (std::min)(first + count, static_cast<int>(begin + panel_end) * kernel::panel_rows) - row);
         });
     }
 

@@ -1,6 +1,7 @@
 // The backends that a plan may name in every tool, as constants: a tool that runs nothing includes none of their libraries.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <tenon/core/dtype.hpp>
 #include <tenon/device/concept.hpp>
 
 #include <CLI/CLI.hpp>
@@ -16,6 +17,9 @@ namespace tools {
 inline constexpr std::array<tenon::device::traits, 3> every_device{{{tenon::device_kind::cpu, tenon::most_ranks_of_a_stage, true},
                                                                     {tenon::device_kind::xtensor, tenon::most_ranks_of_a_stage, true},
                                                                     {tenon::device_kind::eigen, tenon::most_ranks_of_a_stage, false}}};
+
+/// Whether a backend of these attends to keys and values in a format.
+inline bool reads(tenon::device_kind kind, tenon::kv_format format) { return format == tenon::kv_format::f32 || kind != tenon::device_kind::eigen; }
 
 /// Adds --device: the backend of every device that a plan leaves bare. The others may be named in it.
 inline void add_device(CLI::App& app, std::string& device) {

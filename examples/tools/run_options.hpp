@@ -65,7 +65,7 @@ public:
         loading_.weights = weights_named(weights_);
         loading_.profile = tenon::numeric::named(profile_);
         loading_.isa = isa_;
-        loading_.kv = kv_ == "bf16" ? tenon::kv_format::bf16 : tenon::kv_format::f32;
+        loading_.kv = kv_named(kv_);
         if (loading_.threads < 1) refuse("threads_are_counted", "--threads is " + std::to_string(loading_.threads) + "; 1 or more would do");
         bool const shaped = top_k_option_->count() + top_p_option_->count() > 0;
         if (shaped && temperature_option_->count() == 0)

@@ -46,11 +46,18 @@ void require_computes(tenon::graph_view graph, tenon::numeric_profile const& pro
         [](tenon::tensor const& t, int layer, int) { return std::string(tenon::name_of(t.what)) + " of layer " + std::to_string(layer); });
 }
 
+/// What a load refuses of a format of keys and values.
+void require_reads(tenon::graph_view graph, tenon::kv_format kept) {
+    for (tenon::stage_traits const& s : graph.stages)
+        if (tenon::device_kind const on = s.devices[0].kind; !tools::reads(on, kept))
+            tools::refuse("device_reads_kv_format", std::string(tenon::name_of(on)) + " does not read keys and values in " + std::string(tenon::name_of(kept)) + "; f32 would do");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     return tools::exit_status("Checks a plan against a model; prints ownership and cost. Reads no weight.", "tenon-plan", [&](CLI::App& app) {
-        std::string model, config, plan, device = "cpu", weights = "stored", profile = std::string(tenon::numeric::canonical_1.name), format = "text";
+        std::string model, config, plan, device = "cpu", weights = "stored", profile = std::string(tenon::numeric::canonical_1.name), kv = "f32", format = "text";
         auto* const source = app.add_option_group("source", "what is split");
         source->add_option("--model", model, "Hugging Face directory")->type_name("DIR");
         source->add_option("--config", config, "a config.json alone")->type_name("FILE");
@@ -61,22 +68,26 @@ int main(int argc, char** argv) {
         app.add_option("--weights", weights, "format in which the ranks hold their matrices")
             ->check(CLI::IsMember(std::vector<std::string>{"stored", "f32", "bf16", "q8"}))->capture_default_str();
         app.add_option("--profile", profile, "numeric profile: the arithmetic of the products")->type_name("NAME")->capture_default_str();
+        app.add_option("--kv", kv, "format in which the ranks keep keys and values")
+            ->check(CLI::IsMember(std::vector<std::string>{"f32", "bf16"}))->capture_default_str();
         app.add_option("--format", format, "of what is printed")->check(CLI::IsMember(std::vector<std::string>{"text", "json", "dot"}))->capture_default_str();
         app.parse(argc, argv);
 
+        tenon::kv_format const kept = tools::kv_named(kv);
         tenon::numeric_profile const& arithmetic = tenon::numeric::named(profile);
         tenon::weights const held = tenon::detail::format_under(arithmetic, tools::weights_named(weights));
         tenon::plan::value const parts = tenon::plan::parse(plan);
         placement.read();
         std::string const path = source->count("--config") > 0 ? config : model + "/config.json";
         tenon::checkpoint::mapped_file const file(path);
-        tenon::dynamic_graph const graph(tenon::checkpoint::read_config(file.text(), path), parts, tools::devices_from(device));
+        tenon::dynamic_graph const graph(tenon::checkpoint::read_config(file.text(), path), parts, tools::devices_from(device), held);
+        require_reads(graph.view(), kept);
         tenon::require_format(graph.view(), held);
         tenon::dtype const stored = source->count("--config") > 0 ? stored_by(file.text(), path) : stored_in(model);
         tenon::placed_graph const placed = tenon::place_experts(graph.view(), placement.map());
         tenon::cost_view const cost(placed.view(), held, stored);
         require_computes(placed.view(), arithmetic, held, stored);
-        if (format == "json") std::cout << to_json(placed.view(), cost, arithmetic) << '\n';
-        else std::cout << (format == "dot" ? to_dot(placed.view(), cost) : to_text(placed.view(), cost, arithmetic));
+        if (format == "json") std::cout << to_json(placed.view(), cost, arithmetic, kept) << '\n';
+        else std::cout << (format == "dot" ? to_dot(placed.view(), cost) : to_text(placed.view(), cost, arithmetic, kept));
     });
 }

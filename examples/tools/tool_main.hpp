@@ -101,4 +101,7 @@ inline tenon::weights weights_named(std::string_view name) {
     return tenon::weights::stored;
 }
 
+/// A format of keys and values by its name on the command line; f32 where an option would have refused the name.
+inline tenon::kv_format kv_named(std::string_view name) { return name == "bf16" ? tenon::kv_format::bf16 : tenon::kv_format::f32; }
+
 }  // namespace tools

@@ -44,7 +44,7 @@ private:
     static dynamic_causal_lm load(std::string const& directory, plan::view plan, runtime_kind runtime, load_options const& options,
                                   detail::rank_starter const* elsewhere) {
         std::string const what = directory + "/config.json", text(checkpoint::mapped_file(what).text());
-        auto graph = std::make_unique<dynamic_graph>(checkpoint::read_config(text, what), plan, devices::available);
+        auto graph = std::make_unique<dynamic_graph>(checkpoint::read_config(text, what), plan, devices::available, options.weights);
         checkpoint::folder files(directory);
         auto engine = std::make_unique<detail::engine>(graph->view(), std::move(files), checkpoint::read_block_scaling(text, what),
                                                        &devices::open, options, runtime, elsewhere);

@@ -90,7 +90,7 @@ public:
     static dynamic_stage_host load(std::string const& directory, plan::view plan, int stage, Runtime const& = {},
                                    load_options const& options = {}) {
         std::string const what = directory + "/config.json", text(checkpoint::mapped_file(what).text());
-        auto graph = std::make_unique<dynamic_graph>(checkpoint::read_config(text, what), plan, devices::available);
+        auto graph = std::make_unique<dynamic_graph>(checkpoint::read_config(text, what), plan, devices::available, options.weights);
         detail::require_stage(graph->view(), stage);
         checkpoint::folder files(directory);
         auto engine = std::make_unique<detail::stage_engine>(

@@ -17,7 +17,7 @@ public:
 
     static described_model load(tenon::model_config const& config, std::string const& directory, std::string const& plan, runtime_kind runtime = runtime_kind::threads,
                                 tenon::load_options const& options = {}) {
-        auto graph = std::make_unique<tenon::dynamic_graph>(config, tenon::plan::parse(plan), devices::available);
+        auto graph = std::make_unique<tenon::dynamic_graph>(config, tenon::plan::parse(plan), devices::available, options.weights);
         tenon::checkpoint::folder files(directory);
         auto engine = std::make_unique<tenon::detail::engine>(graph->view(), std::move(files), tenon::checkpoint::block_scaling{}, &devices::open, options, runtime);
         return {std::move(graph), std::move(engine)};

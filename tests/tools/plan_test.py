@@ -7,7 +7,7 @@ import struct
 import tempfile
 import unittest
 
-from support import DATA, GQA, MHA, ToolTest, call
+from support import DATA, GQA, MHA, MOE, ToolTest, call
 
 LLAMA_405B = str(DATA / "configs/Llama-3.1-405B.json")
 
@@ -54,6 +54,34 @@ class Plan(ToolTest):
         self.assertEqual((exact["profile"], exact["weights"]), ("fixed15_1", "fixed15"))
         self.assertIn(b"\nprofile  fast\n", call("tenon-plan", "--model", MHA, "--plan", "all@0", "--profile", "fast").stdout)
 
+    def test_the_format_of_keys_and_values_sets_their_bytes(self):
+        def kept(*arguments):
+            found = self.json_of("--model", GQA, "--plan", "0-1@0,1;2-3@xtensor.2", *arguments)
+            of = [r for s in found["stages"] for r in s["ranks"]] + found["devices"]
+            return found["kv"], [r["kv_bytes_per_position"] for r in of], [r["weight_bytes"] for r in of]
+
+        # Two layers of one KV head and two of both, eight wide: keys and values, on three ranks and as many devices.
+        elements = 2 * [2 * 2 * 8, 2 * 2 * 8, 2 * 2 * 16]
+        self.assertEqual(kept()[:2], ("f32", [4 * n for n in elements]))
+        self.assertEqual(kept(), kept("--kv", "f32"))
+        self.assertEqual(kept("--kv", "bf16"), ("bf16", [2 * n for n in elements], kept()[2]))
+        rows = {}
+        for kv in ("f32", "bf16"):
+            text = call("tenon-plan", "--model", GQA, "--plan", "all@0", "--kv", kv).stdout.decode()
+            self.assertIn(f"\nKV       {kv}\n", text)
+            rows[kv] = next(line for line in text.splitlines() if line.startswith("cpu.0")).split()
+        self.assertEqual((rows["f32"][3], rows["bf16"][3]), (str(4 * 4 * 2 * 16), str(2 * 4 * 2 * 16)))
+
+    def test_a_format_of_keys_and_values_is_refused_where_a_run_refuses_it(self):
+        for device in ("cpu", "xtensor", "eigen"):
+            for plan in ("all@0", "0-1@0;2-3@0,1"):
+                for kv in ("f32", "bf16"):
+                    planned, run = (call(name, "--model", GQA, "--plan", plan, "--device", device, "--kv", kv, *more)
+                                    for name, more in (("tenon-plan", []), ("tenon-run", ["--ids", "1", "--max-new-tokens", 1])))
+                    self.assertEqual((planned.returncode, planned.stderr), (run.returncode, run.stderr))
+                    self.assertEqual(planned.returncode, 2 if (device, kv) == ("eigen", "bf16") else 0)
+        self.refused("device_reads_kv_format", "tenon-plan", "--model", GQA, "--plan", "all@eigen.0", "--kv", "bf16")
+
     def test_text_and_dot(self):
         text = call("tenon-plan", "--model", GQA, "--plan", "all@0")
         self.assertEqual((text.returncode, text.stderr), (0, b""))
@@ -81,6 +109,27 @@ class Plan(ToolTest):
                     self.skipTest("no sparse files here")
             self.assertEqual(self.json_of("--model", scratch, "--plan", "all@0")["stored"], "F16")
 
+    def test_a_block_that_a_join_would_cut_is_named_from_the_config_alone(self):
+        def said(width, ranks, rule, *arguments):
+            with tempfile.TemporaryDirectory() as scratch:
+                config = json.loads(pathlib.Path(MOE, "config.json").read_text()) | {"moe_intermediate_size": width}
+                pathlib.Path(scratch, "config.json").write_text(json.dumps(config))
+                plan = f"all@{','.join(map(str, range(ranks)))}:{rule}"
+                planned = call("tenon-plan", "--config", f"{scratch}/config.json", "--plan", plan, *arguments)
+                run = call("tenon-run", "--model", scratch, "--plan", plan, "--ids", "1", *arguments)
+                if planned.returncode != 0:  # a run says the same, and looks for no weights
+                    self.assertEqual((run.returncode, run.stderr), (planned.returncode, planned.stderr))
+                return planned.returncode, planned.stderr.decode()
+
+        for width, ranks, segments, would_do in ((320, 4, 2, "1 or 2"), (320, 8, 2, "1 or 2"), (18432, 32, 8, "1, 2, 4 or 8")):
+            needs = ("join::reduce needs a rank count that divides the segments of every product it cuts; join::gather does not; "
+                     f"stage 0: segments = {segments}, ranks = {ranks}; ranks = {would_do} would do; join::gather would do on {ranks} ranks\n")
+            self.assertEqual(said(width, ranks, "expert_width.reduce"), (2, f"refused: reduce_divides_segments: {needs}"))
+            self.assertEqual(said(width, ranks, "expert_width.reduce", "--weights", "q8"),
+                             (2, f"refused: reduce_divides_segments: tensor expert_down of {width} inputs, in blocks of 32: {needs}"))
+            self.assertEqual(said(width, ranks, "expert_width", "--weights", "q8"), (0, ""))
+            self.assertEqual(said(width, segments, "expert_width.reduce", "--weights", "q8"), (0, ""))
+
     def test_refusals_and_errors(self):
         self.refused("blocks_divide_inputs", "tenon-plan", "--model", DATA / "golden/qwen2_f32", "--plan", "all@0", "--weights", "q8")
         self.refused("reduce_divides_segments", "tenon-plan", "--model", GQA, "--plan", "all@0,1,2,3:tensor.reduce", "--weights", "q8")
@@ -92,6 +141,7 @@ class Plan(ToolTest):
         self.fails("tenon-plan", "--plan", "all@0", "--model", GQA, "--config", f"{GQA}/config.json")
         self.fails("tenon-plan", "--model", GQA, "--plan", "all@0", "--format", "svg", says="--format")
         self.fails("tenon-plan", "--model", GQA, "--plan", "all@0", "--weights", "f64", says="--weights")
+        self.fails("tenon-plan", "--model", GQA, "--plan", "all@0", "--kv", "f16", says="--kv")
 
 
 if __name__ == "__main__":

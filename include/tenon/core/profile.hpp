@@ -25,7 +25,7 @@ struct numeric_profile {
     int expert_groups = 0;  ///< leaves of the sum over a token's experts
     int weight_block = 0;   ///< inputs under one scale of a weight in 8 bits
     product_rule products = product_rule::chains;
-    bool is_law = true;   ///< fixes every bit; if not, a tolerance is all it promises, and `products` are those of weights whose format allows
+    bool is_law = true;   ///< fixes every bit; if not, a tolerance is all it promises
     bool operator==(numeric_profile const&) const = default;
 };
 
@@ -36,8 +36,8 @@ inline constexpr numeric_profile canonical_1{"canonical_1", 8, 32, 32, 64, 8, 32
 inline constexpr numeric_profile bf16_pair_1{"bf16_pair_1", 8, 32, 32, 64, 8, 32, product_rule::bf16_pairs};
 /// Exact products of integers of fifteen bits, of attention's scores too.
 inline constexpr numeric_profile fixed15_1{"fixed15_1", 8, 32, 32, 64, 8, 32, product_rule::fixed_point};
-/// No law: what is quicker. Products over pairs where a weight is held in bf16, the canonical ones elsewhere.
-inline constexpr numeric_profile fast{"fast", 8, 32, 32, 64, 8, 32, product_rule::bf16_pairs, false};
+/// No law: free to take what is quicker, of what keeps the tolerance. So far the canonical arithmetic.
+inline constexpr numeric_profile fast{"fast", 8, 32, 32, 64, 8, 32, product_rule::chains, false};
 
 /// Every name that has been taken.
 inline constexpr std::array<numeric_profile, 4> all{canonical_1, bf16_pair_1, fixed15_1, fast};

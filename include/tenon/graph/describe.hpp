@@ -163,21 +163,23 @@ private:
 }  // namespace detail
 
 /// A table of ranks, then of devices, of joins and of seams. Bytes and operations are for the formats that the first lines name.
-inline std::string to_text(graph_view g, cost_view const& cost, numeric_profile const& profile = numeric::canonical_1) {
+inline std::string to_text(graph_view g, cost_view const& cost, numeric_profile const& profile = numeric::canonical_1,
+                           kv_format kv = kv_format::f32) {
     auto const n = [](std::int64_t value) { return std::to_string(value); };
     std::string text = "plan     " + detail::plan_text(g) + "\nweights  " + std::string(name_of(cost.format())) + ", checkpoint " +
-                       std::string(name_of(cost.stored())) + "\nprofile  " + std::string(profile.name) + "\n\n";
+                       std::string(name_of(cost.stored())) + "\nprofile  " + std::string(profile.name) +
+                       "\nKV       " + std::string(name_of(kv)) + "\n\n";
     text += detail::table<9>({true, false, false, false, true, false, true, true, true}).of([&](auto put) {
         put({"stage", "layers", "role", "rules", "rank", "device", "weight bytes", "KV bytes/position", "flops/token"});
         detail::each_rank(g, [&](stage_traits const& s, int position, device_id d, rank_index r) {
             put({n(position), detail::layer_range(s), std::string(detail::role_name(g, s)), detail::rule_names(g, s), n(r.value),
-                 detail::device_name(d), n(cost.weight_bytes(r)), n(cost.kv_bytes_per_position(r)), n(cost.flops_per_token(r))});
+                 detail::device_name(d), n(cost.weight_bytes(r)), n(cost.kv_bytes_per_position(r, kv)), n(cost.flops_per_token(r))});
         });
     });
     text += '\n' + detail::table<5>({false, false, true, true, true}).of([&](auto put) {
         put({"device", "ranks", "weight bytes", "KV bytes/position", "flops/token"});
         detail::each_device(g, [&](device_id d) {
-            put({detail::device_name(d), detail::ranks_of_device(g, d), n(cost.weight_bytes(d)), n(cost.kv_bytes_per_position(d)),
+            put({detail::device_name(d), detail::ranks_of_device(g, d), n(cost.weight_bytes(d)), n(cost.kv_bytes_per_position(d, kv)),
                  n(cost.flops_per_token(d))});
         });
     });
@@ -194,10 +196,11 @@ inline std::string to_text(graph_view g, cost_view const& cost, numeric_profile 
 }
 
 /// The same facts as JSON, on one line.
-inline std::string to_json(graph_view g, cost_view const& cost, numeric_profile const& profile = numeric::canonical_1) {
+inline std::string to_json(graph_view g, cost_view const& cost, numeric_profile const& profile = numeric::canonical_1,
+                           kv_format kv = kv_format::f32) {
     detail::json_text out;
-    auto const figures = [&out, &cost](auto where) {
-        out.key("weight_bytes").value(cost.weight_bytes(where)).key("kv_bytes_per_position").value(cost.kv_bytes_per_position(where));
+    auto const figures = [&out, &cost, kv](auto where) {
+        out.key("weight_bytes").value(cost.weight_bytes(where)).key("kv_bytes_per_position").value(cost.kv_bytes_per_position(where, kv));
         out.key("flops_per_token").value(cost.flops_per_token(where));
     };
     out.open('{')
@@ -208,7 +211,9 @@ inline std::string to_json(graph_view g, cost_view const& cost, numeric_profile 
         .key("stored")
         .value(name_of(cost.stored()))
         .key("profile")
-        .value(profile.name);
+        .value(profile.name)
+        .key("kv")
+        .value(name_of(kv));
     out.key("layers").value(g.config->layers).key("stages").open('[');
     int rank = 0;
     for (int i = 0; i < static_cast<int>(g.stages.size()); ++i) {

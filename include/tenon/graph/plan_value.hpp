@@ -100,9 +100,11 @@ template <class Lazy>
 class basic_dynamic_graph {
 public:
     /// Checks the plan against the model and lowers it. Throws graph_error, before anything is read or built.
-    /// `available` are the backends that the plan may name, the first being the one of devices without a kind.
+    /// `available` are the backends that the plan may name, the first being the one of devices without a kind; `format` is what the matrices
+    /// will be held in, so that a plan which would cut one of its blocks is refused by the tensor.
     basic_dynamic_graph(model_config const& config, plan::view p,
-                        std::span<device::traits const> available = device::backends<device::cpu>::available)
+                        std::span<device::traits const> available = device::backends<device::cpu>::available,
+                        weights format = weights::stored)
         : config_(config), devices_(p.devices.size()) {
         detail::require(plan::settle_devices(p, available[0].kind, devices_));
         detail::deferred<Lazy, std::vector<int>> scratch(p.parts.size());
@@ -111,7 +113,9 @@ public:
         detail::require(plan::resolve(p, devices_, available, config_.layers, scratch, stages_, count));
         stages_.resize(count);
         for (stage_traits& s : stages_) s.placement = placing::open;
-        detail::require(validate(config_, stages_));
+        violation const v = validate(config_, stages_);
+        if (v.which == law::reduce_divides_segments) require_blocks(v.stage, format);
+        detail::require(v);
         lower(config_, stages_, *this);
     }
     basic_dynamic_graph(basic_dynamic_graph const&) = delete;
@@ -145,6 +149,16 @@ public:
     void add(edge const& x) { edges_.push_back(x); }
 
 private:
+    /// Where a reduce join of a stage would cut blocks of the format: refuses them by their tensor. A plan that has broken no other law so
+    /// far can be lowered up to there.
+    void require_blocks(int stage, weights format) {
+        stages_.resize(static_cast<std::size_t>(stage) + 1);
+        lower(config_, stages_, *this);
+        format_violation const v = validate_format(view(), format);
+        detail::require(v.broken, "tensor " + std::string(name_of(v.what)) + " of " + std::to_string(v.inputs) + " inputs, in blocks of " +
+                                      std::to_string(numeric::canonical_1.weight_block));
+    }
+
     model_config config_;
     detail::deferred<Lazy, std::vector<device_id>> devices_;
     detail::deferred<Lazy, std::vector<stage_traits>> stages_;

@@ -56,10 +56,11 @@ constexpr int segments_as_held(tensor const& t, weights format, bool tied) {
     return segments_of(t.columns, granule);
 }
 
-/// A law that a format breaks in a graph, and the tensor that breaks it. Empty when there is none.
+/// A law that a format breaks in a graph, and the tensor that breaks it with its inputs. Empty when there is none.
 struct format_violation {
     violation broken{};
     role what = role::none;
+    int inputs = 0;
     constexpr explicit operator bool() const { return static_cast<bool>(broken); }
     bool operator==(format_violation const&) const = default;
 };
@@ -92,7 +93,7 @@ constexpr format_violation validate_format(graph_view g, weights format) {
     for (tensor const& t : g.ir.tensors) {
         if (!takes_weight_format(t.what, g.config->tied)) continue;
         if (t.columns % block != 0)
-            return {{law::blocks_divide_inputs, t.stage, {quantity::inputs, t.columns}, {quantity::block, block}, {}}, t.what};
+            return {{law::blocks_divide_inputs, t.stage, {quantity::inputs, t.columns}, {quantity::block, block}, {}}, t.what, t.columns};
         if (!detail::is_cut_in_q8(t, t.stage, g.config->tied)) continue;
         int const segments = segments_as_held(t, format, g.config->tied);
         if (segments % t.ranks == 0) continue;
@@ -104,7 +105,7 @@ constexpr format_violation validate_format(graph_view g, weights format) {
                     {quantity::ranks, t.ranks},
                     detail::ranks_for_q8(g, t.stage)};
         v.gather_would_do = !detail::broken_by_cuts(*g.config, gathered, t.stage, t.ranks);
-        return {v, t.what};
+        return {v, t.what, t.columns};
     }
     return {};
 }

@@ -53,7 +53,7 @@ template <class BackendOf>
 void require_formats(graph_view graph, checkpoint::tensor_source const& source, weights format, BackendOf backend_of, int only = -1) {
     if (format_violation const v = validate_format(graph, format))
         for (tensor const& t : graph.ir.tensors)
-            if (t.what == v.what && t.stage == v.broken.stage)
+            if (t.what == v.what && t.stage == v.broken.stage && t.columns == v.inputs)
                 each_layer_of(t, graph.stages[static_cast<std::size_t>(t.stage)], *graph.config, [&](int layer) {
                     require(v.broken, "tensor " + source.name_of(t, layer) + " of " + std::to_string(t.columns) + " inputs, in blocks of " +
                                           std::to_string(kernel::q8_block));

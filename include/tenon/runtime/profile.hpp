@@ -90,7 +90,6 @@ void require_profile(graph_view graph, numeric_profile const& p, weights format,
             refuse("device_computes_profile", std::string(name_of(graph.stages[static_cast<std::size_t>(s)].devices[0].kind)) +
                                                   ", the backend of stage " + std::to_string(s) + ", does not compute numeric profile " +
                                                   std::string(p.name) + "; canonical_1 would do, or cpu");
-    if (!p.is_law) return;  // it takes what is there
     bool const tied = graph.config->tied, exact = p.products == product_rule::fixed_point;
     for (tensor const& t : graph.ir.tensors) {
         if (!is_of_profile(t.what) || (only >= 0 && t.stage != only)) continue;

@@ -1,5 +1,6 @@
 // The golden checkpoints against their float64 reference: every prompt position and every step within 2e-4, the same greedy
-// tokens, by both ways in, in one piece, in two, token by token, and sharded. Says nothing of a device: golden/DEVICE_test.cpp do.
+// tokens, by both ways in, in one piece, in two, token by token, and sharded; under the default profile and under the one that promises
+// nothing else. Says nothing of a device: golden/DEVICE_test.cpp do.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include "support/golden.hpp"
@@ -56,17 +57,25 @@ void check_model(language_model& m, golden const& g) {
     }
 }
 
+/// Calls `load(options)` for every profile that is held to the bound, and checks what it gives.
+template <class Load>
+void check_profiles(golden const& g, Load load) {
+    for (numeric_profile const& p : {numeric::canonical_1, numeric::fast}) {
+        CAPTURE(p.name);
+        auto m = load(load_options{.profile = p});
+        check_model(m, g);
+    }
+}
+
 template <graph_type Graph>
 void check_static(golden const& g) {
     CAPTURE(Graph::plan());
-    auto threaded = causal_lm<Graph>::load(g.directory);
-    check_model(threaded, g);
+    check_profiles(g, [&](load_options const& how) { return causal_lm<Graph>::load(g.directory, runtime::threads{}, how); });
 }
 
 void check_dynamic(golden const& g, std::string const& text) {
     CAPTURE(text);
-    auto m = dynamic_causal_lm<on>::load(g.directory, plan::parse(text));
-    check_model(m, g);
+    check_profiles(g, [&](load_options const& how) { return dynamic_causal_lm<on>::load(g.directory, plan::parse(text), runtime::threads{}, how); });
 }
 
 std::string devices(int ranks) {

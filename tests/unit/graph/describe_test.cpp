@@ -61,13 +61,31 @@ TEST_CASE("a JSON string is escaped so that it reads back as it was") {
 
 TEST_CASE("a table has one line a rank, a device, a stage's joins and a seam, and no spaces at the end of a line") {
     std::string const text = to_text(split::view(), costs);
-    CHECK(count(text, '\n') == 3 + 1 + (1 + 3) + 1 + (1 + 2) + 1 + (1 + 3));
+    CHECK(count(text, '\n') == 4 + 1 + (1 + 3) + 1 + (1 + 2) + 1 + (1 + 3));
     CHECK(text.find(" \n") == std::string::npos);
     CHECK(text.find(std::to_string(costs.weight_bytes(rank_index{1}))) != std::string::npos);
-    CHECK(text.find("weights  f32, checkpoint F32\nprofile  canonical_1\n") != std::string::npos);
+    CHECK(text.find("weights  f32, checkpoint F32\nprofile  canonical_1\nKV       f32\n") != std::string::npos);
     CHECK(to_text(split::view(), costs, numeric::bf16_pair_1).find("\nprofile  bf16_pair_1\n") != std::string::npos);
     CHECK(nlohmann::json::parse(to_json(split::view(), costs))["profile"] == "canonical_1");
     CHECK(text.find("seam 0 to 1") != std::string::npos);
+}
+
+TEST_CASE("keys and values are priced in the format that is named, and in f32 where none is") {
+    auto const wide = nlohmann::json::parse(to_json(split::view(), costs));
+    auto const narrow = nlohmann::json::parse(to_json(split::view(), costs, numeric::canonical_1, kv_format::bf16));
+    CHECK(wide["kv"] == "f32");
+    CHECK(narrow["kv"] == "bf16");
+    for (int rank = 0; rank < 3; ++rank) {
+        std::size_t const stage = rank < 2 ? 0 : 1, member = rank < 2 ? static_cast<std::size_t>(rank) : 0;
+        auto const bytes = [&](auto const& json) { return json["stages"][stage]["ranks"][member]["kv_bytes_per_position"]; };
+        CHECK(bytes(narrow) == costs.kv_bytes_per_position(rank_index{rank}, kv_format::bf16));
+        CHECK(bytes(wide).template get<int>() == 2 * bytes(narrow).template get<int>());
+    }
+    for (std::size_t d : {0U, 1U}) CHECK(wide["devices"][d]["kv_bytes_per_position"].get<int>() == 2 * narrow["devices"][d]["kv_bytes_per_position"].get<int>());
+    std::string const text = to_text(split::view(), costs, numeric::canonical_1, kv_format::bf16);
+    CHECK(text.find("\nKV       bf16\n") != std::string::npos);
+    CHECK(text.find(" " + std::to_string(costs.kv_bytes_per_position(rank_index{2}, kv_format::bf16)) + " ") != std::string::npos);
+    CHECK(text.find(" " + std::to_string(costs.kv_bytes_per_position(rank_index{2})) + " ") == std::string::npos);
 }
 
 TEST_CASE("a picture has a cluster a stage, joins and seams on its edges, and balanced brackets") {
@@ -127,7 +145,7 @@ TEST_CASE("a table of a routed graph has what each rank holds of its experts, an
     CHECK(text.find("3       tail  expert") != std::string::npos);
     CHECK(text.find("0-2@0,1;3@0,1,2:expert\n") != std::string::npos);
     CHECK(text.find(" \n") == std::string::npos);
-    CHECK(count(text, '\n') == 3 + 1 + (1 + 5) + 1 + (1 + 3) + 1 + (1 + 3));
+    CHECK(count(text, '\n') == 4 + 1 + (1 + 5) + 1 + (1 + 3) + 1 + (1 + 3));
 }
 
 TEST_CASE("a placed graph is described with its map's owners") {

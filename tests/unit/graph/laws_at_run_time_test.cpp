@@ -97,6 +97,47 @@ std::vector<refused_format> refused_formats() {
     };
 }
 
+/// Sixteen heads of 32, their own KV heads: no product of attention is cut too finely before 16 ranks.
+constexpr model_config wide_heads(int ffn) {
+    return tiny_but([ffn](auto& s) { s.hidden = 512; s.heads = 16; s.kv_heads = 16; s.head_dim = 32; s.ffn = ffn; });
+}
+constexpr model_config wide_heads(int width, int shared) {
+    return model::with_experts(wide_heads(96), {.count = 4, .chosen = 2, .width = width, .shared_width = shared}, {2, 3});
+}
+
+/// A plan whose reduce join would cut a block of q8, and which is therefore no graph's in any format.
+struct refused_cut {
+    model_config config{};
+    std::string_view plan{}, tensor{};
+    int inputs = 0;
+    violation expected{};
+};
+std::vector<refused_cut> refused_cuts() {
+    return {
+        // experts of 320 inputs, ten blocks: a quarter of them is two and a half
+        {with_widths(320, 64), "0-1@0;2-3@0,1,2,3:expert_width.reduce", "expert_down", 320,
+         or_gather(broken(law::reduce_divides_segments, 1, {q::segments, 2}, {q::ranks, 4}, would_do_(1, 2)))},
+        {with_widths(320, 64), "0-1@0;2-3@0,1,2,3,4,5,6,7:expert_width.reduce", "expert_down", 320,
+         or_gather(broken(law::reduce_divides_segments, 1, {q::segments, 2}, {q::ranks, 8}, would_do_(1, 2)))},
+        // the shared expert alone: eleven blocks over four ranks, beside routed experts that are whole, or that divide
+        {wide_heads(64, 352), "0-1@0;2-3@0,1,2,3:tensor.reduce+expert", "shared_down", 352,
+         or_gather(broken(law::reduce_divides_segments, 1, {q::segments, 1}, {q::ranks, 4}, would_do_(1)))},
+        {wide_heads(256, 352), "0-1@0;2-3@0,1,2,3:tensor.reduce+expert_width.reduce", "shared_down", 352,
+         or_gather(broken(law::reduce_divides_segments, 1, {q::segments, 1}, {q::ranks, 4}, would_do_(1)))},
+        // 18432 inputs, 576 blocks: a thirty-second of them is 18, and no rank has fewer than an eighth
+        {with_widths(18432, 64), "0-1@0;2-3@0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31:expert_width.reduce", "expert_down",
+         18432, or_gather(broken(law::reduce_divides_segments, 1, {q::segments, 8}, {q::ranks, 32}, would_do_(1, 2, 4, 8)))},
+        {wide_heads(18432), "all@0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15:tensor.reduce", "o", 512,
+         or_gather(broken(law::reduce_divides_segments, 0, {q::segments, 8}, {q::ranks, 16}, would_do_(1, 2, 4, 8)))},
+        // four ranks would do in another format, and in q8 four heads of 8 share a block
+        {tiny_but([](auto& s) { s.heads = 8; s.kv_heads = 8; s.head_dim = 8; s.ffn = 128; }), "all@0,1,2,3,4,5,6,7:tensor.reduce", "o", 64,
+         or_gather(broken(law::reduce_divides_segments, 0, {q::segments, 2}, {q::ranks, 8}, would_do_(1, 2)))},
+        // no number of ranks makes a row of 76 whole blocks
+        {with_widths(76, 64), "0-1@0;2-3@0,1,2,3,4,5,6,7:expert_width.reduce", "expert_down", 76,
+         broken(law::blocks_divide_inputs, 1, {q::inputs, 76}, {q::block, 32})},
+    };
+}
+
 constexpr model_config six_heads = tiny_but([](auto& s) { s.hidden = 96; s.heads = 6; s.kv_heads = 6; s.ffn = 256; });
 
 // What a plan and a config can break. Built in a function: clang 14 takes long over a constant of thirty configs.
@@ -340,6 +381,7 @@ TEST_CASE("a format that a lawful graph cannot be held in is refused with the te
         format_violation const found = validate_format(g.view(), weights::q8);
         CHECK(found.broken == r.expected);
         CHECK(name_of(found.what) == r.tensor);
+        if (found.broken.left.what == q::inputs) CHECK(found.inputs == found.broken.left.value);
         for (weights const w : {weights::stored, weights::f32, weights::bf16}) CHECK_FALSE(validate_format(g.view(), w));
         std::string wanted = explain(r.expected);
         wanted.insert(name_of(r.expected.which).size() + 2, "tensor " + std::string(r.tensor) + " in q8: ");
@@ -355,15 +397,38 @@ TEST_CASE("a format that a lawful graph cannot be held in is refused with the te
             CHECK_FALSE(validate_format(dynamic_graph(r.config, plan::parse(text)).view(), weights::q8));
         }
     }
-    // Widths are cut in whole blocks of 32 in every format, so that a plan which would cut a block is refused before a format is named: an
-    // expert's 320 inputs, a shared one's 96 and an FFN's 18432 are 2, 1 and 8 segments of whole blocks.
-    for (auto const& [config, plan] : {std::pair(with_widths(320, 64), "0-1@0;2-3@0,1,2,3:expert_width.reduce"), std::pair(with_widths(320, 64), "0-1@0;2-3@0,1,2,3,4,5,6,7:expert_width.reduce"),
-                                       std::pair(with_widths(320, 96), "0-1@0;2-3@0,1:tensor.reduce+expert_width")})
-        CHECK_THROWS_WITH_AS(dynamic_graph(config, plan::parse(plan)), doctest::Contains("reduce_divides_segments"), graph_error);
     model_config const routes = model::with_experts(tiny_but([](auto& s) { s.head_dim = 32; s.kv_heads = 4; }),
                                                     {.count = 4, .chosen = 2, .width = 320, .shared_width = 64}, {2, 3});
     for (std::string_view const plan : {"0-1@0;2-3@0,1:expert_width.reduce", "0-1@0;2-3@0,1:tensor.reduce+expert_width.reduce", "0-1@0;2-3@0,1,2,3:tensor+expert_width"})
         CHECK_FALSE(validate_format(dynamic_graph(routes, plan::parse(plan)).view(), weights::q8));
+}
+
+TEST_CASE("a plan whose join would cut a block is refused in every format, and where the format is known by the tensor, its width and the block") {
+    auto const made_for = [](model_config const& config, std::string_view plan, weights format) {
+        dynamic_graph const g(config, plan::parse(plan), device::backends<device::cpu>::available, format);
+        require_format(g.view(), format);
+    };
+    for (refused_cut const& r : refused_cuts()) {
+        CAPTURE(r.plan);
+        CAPTURE(r.inputs);
+        std::string wanted = explain(r.expected);
+        wanted.insert(name_of(r.expected.which).size() + 2, "tensor " + std::string(r.tensor) + " of " + std::to_string(r.inputs) + " inputs, in blocks of 32: ");
+        CHECK_THROWS_WITH_AS(made_for(r.config, r.plan, weights::q8), wanted.c_str(), graph_error);
+        for (weights const w : {weights::stored, weights::f32, weights::bf16})
+            CHECK_THROWS_WITH_AS(made_for(r.config, r.plan, w), doctest::Contains("reduce_divides_segments: join::reduce needs a rank count"), graph_error);
+        std::size_t const at = r.plan.rfind('@') + 1, rule = r.plan.rfind(':');
+        for (int i = 0; i < r.expected.instead.count; ++i) {  // what would do does
+            std::string text(r.plan.substr(0, at));
+            for (int rank = 0; rank < r.expected.instead.value[static_cast<std::size_t>(i)]; ++rank) text += (rank > 0 ? "," : "") + std::to_string(rank);
+            CHECK_NOTHROW(made_for(r.config, text + std::string(r.plan.substr(rule)), weights::q8));
+        }
+        if (!r.expected.gather_would_do) continue;
+        std::string gathered(r.plan);
+        for (std::size_t found; (found = gathered.find(".reduce")) != std::string::npos;) gathered.erase(found, 7);
+        CHECK_NOTHROW(made_for(r.config, gathered, weights::q8));
+    }
+    // of the stages after the one that objects nothing is asked
+    CHECK_THROWS_WITH_AS(made_for(with_widths(320, 64), "0-2@0,1,2,3:expert_width.reduce;3@0,1,2:tensor", weights::q8), doctest::Contains("tensor expert_down of 320"), graph_error);
 }
 
 TEST_CASE("a builder of plans refuses what no graph could be made of") {

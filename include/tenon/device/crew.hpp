@@ -33,12 +33,15 @@ public:
         else
             run(t);
     }
-    /// Calls `range(begin, end)` for ranges that cover 0 .. count - 1 in order, on one thread where there are fewer than `worth_it`.
+    /// Calls `range(begin, end)` for ranges, none of them empty, that cover 0 .. count - 1 in order, on one thread where there are fewer than `worth_it`.
     template <class Range>
     void share(std::ptrdiff_t count, std::ptrdiff_t worth_it, Range range) {
         std::ptrdiff_t const parts = size();
         if (parts == 1 || count < worth_it) return range(std::ptrdiff_t{0}, count);
-        each([&](int p) { range(count * p / parts, count * (p + 1) / parts); });
+        each([&](int p) {
+            std::ptrdiff_t const begin = count * p / parts, end = count * (p + 1) / parts;
+            if (begin < end) range(begin, end);
+        });
     }
 
 protected:

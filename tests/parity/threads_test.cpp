@@ -61,6 +61,35 @@ TEST_CASE("Routed families have plain's bits on any number of threads a rank") {
         check_threads(g, {"all@0", "0-1@0,1:expert;2-3@0,1:tensor+expert", "all@0,1:tensor.reduce+expert_width.reduce", "all@0,1:expert_width"});
 }
 
+TEST_CASE("Long contexts have plain's bits where threads share the blocks of few KV heads, and sequences of several lengths") {
+    geometry g{.name = "long", .hidden = 64, .heads = 6, .kv_heads = 3, .ffn = 96, .vocab = 61};
+    g.family = "llama";
+    g.head_dim = 24;
+    g.max_positions = 1024;
+    random_model const files(g, 78);
+    random_bits random(6);
+    ids const first = random_tokens(random, 910, g.vocab), second = random_tokens(random, 300, g.vocab);
+    for (kv_format const format : {kv_format::f32, kv_format::bf16}) {
+        auto const decoded = [&](char const* text, int threads) {
+            load_options how = on_threads(threads);
+            how.kv = format;
+            auto m = dynamic_causal_lm<>::load(files.directory(), plan::parse(text), runtime::sequential{}, how);
+            state one = m.make_state(), other = m.make_state();
+            m.prefill(one, std::span(first).first(900));
+            m.prefill(other, std::span(second).first(290));
+            floats rows;
+            for (std::size_t i = 0; i < 10; ++i) {
+                feed const both[]{{&one, std::span(first).subspan(900 + i, 1)}, {&other, std::span(second).subspan(290 + i, 1)}};
+                append(rows, m.forward(both, rows_wanted::all));
+            }
+            return rows;
+        };
+        floats const plain = decoded("all@0", 1);
+        for (int const threads : {2, 3, 4, 7}) CHECK_EQ(first_difference(plain, decoded("all@0", threads)), "");
+        CHECK_EQ(first_difference(plain, decoded("all@0,1,2", 2)), "");
+    }
+}
+
 TEST_CASE("Numbers of threads that mean nothing, and several for a backend that works with one, are refused by name") {
     random_model const files({.name = "small", .layers = 2, .hidden = 64, .kv_heads = 2, .ffn = 96, .vocab = 67}, 3);
     auto const load = [&](load_options const& how) { return dynamic_causal_lm<>::load(files.directory(), plan::parse("all@0"), runtime::sequential{}, how); };

@@ -13,6 +13,9 @@
 #include <span>
 #include <string>
 #include <vector>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 using namespace tenon;
 using namespace support;
@@ -43,6 +46,17 @@ long in(Call call) {
     long const before = allocations.load();
     call();
     return allocations.load() - before;
+}
+
+/// Of memory that is asked for without operator new too; 0 where the system does not say.
+std::size_t bytes_in_use() {
+    std::size_t bytes = 0;
+#if defined(__GLIBC__)
+#if __GLIBC_PREREQ(2, 33)
+    bytes = ::mallinfo2().uordblks;
+#endif
+#endif
+    return bytes;
 }
 
 void check_steady(std::string const& directory, std::vector<std::string> const& plans) {
@@ -84,4 +98,23 @@ TEST_CASE("A decode step of a model that routes experts allocates nothing") {
     random_model const files(routed_families()[0], 32);
     check_steady(files.directory(),
                  {"all@0", "all@0,1:expert", "all@0,1:tensor+expert", "all@0,1:tensor+expert_width", "0-1@0;2-3@1,2:tensor+expert"});
+}
+
+TEST_CASE("Nor does one whose threads share a context that becomes longer, and no scratch grows") {
+    geometry g = dense_families()[0];
+    g.kv_heads = 1;
+    g.head_dim = 128;  // what is left to be merged is more than any other scratch
+    g.max_positions = 2048;
+    random_model const files(g, 33);
+    load_options how;
+    how.threads = 2;
+    auto m = dynamic_causal_lm<>::load(files.directory(), plan::parse("all@0"), runtime::sequential{}, how);
+    state one = m.make_state(1800);
+    m.prefill(one, ids(1200, 5), 4);
+    for (int i = 0; i < 3; ++i) m.step(one, i);
+    std::size_t const before = bytes_in_use();
+    CHECK(in([&] {
+              for (int i = 0; i < 500; ++i) m.step(one, i % 50);
+          }) == 0);
+    CHECK(bytes_in_use() == before);
 }

@@ -73,8 +73,16 @@ public:
     virtual std::size_t multiply_all_scratch_floats(int rows, int columns, int /*threads*/) const noexcept {
         return multiply_scratch_floats(rows, columns);
     }
-    /// Of `attend_all` on so many threads.
-    virtual std::size_t attend_all_scratch_floats(int head_dim, int /*threads*/) const noexcept { return attention_scratch_floats(head_dim); }
+    /// Of `attend_all` on so many threads: for calls of these shapes, at these positions or earlier ones. Where their elements lie is not
+    /// looked at.
+    virtual std::size_t attend_all_scratch_floats(std::span<kernel::attention_call const> calls, int /*threads*/) const noexcept {
+        std::size_t most = 0;
+        for (kernel::attention_call const& c : calls) {
+            std::size_t const of_call = attention_scratch_floats(c.head_dim);
+            most = of_call > most ? of_call : most;
+        }
+        return most;
+    }
 
     // Operations.
 

@@ -1,6 +1,7 @@
 // device::cpu at run time: the kernels of an instruction set behind the interface that every backend has.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <tenon/device/attention_ranges.hpp>
 #include <tenon/device/backend.hpp>
 #include <tenon/device/concept.hpp>
 #include <tenon/device/cpu_exact.hpp>
@@ -66,8 +67,11 @@ public:
     std::size_t multiply_all_scratch_floats(int rows, int columns, int threads) const noexcept override {
         return kernel::prepared_floats(rows, columns) + static_cast<std::size_t>(threads) * kernel::stack_floats(rows);
     }
-    std::size_t attend_all_scratch_floats(int head_dim, int threads) const noexcept override {
-        return static_cast<std::size_t>(threads) * kernel::attention_scratch_floats(head_dim);
+    std::size_t attend_all_scratch_floats(std::span<kernel::attention_call const> calls, int threads) const noexcept override {
+        // a window touches one block more at some positions than at others
+        std::size_t const of_items = backend::attend_all_scratch_floats(calls, threads),
+                          of_ranges = detail::attention_ranges(calls, threads, 1).scratch_floats();
+        return static_cast<std::size_t>(threads) * (std::max)(of_items, of_ranges);
     }
 
     void multiply(float* y, std::ptrdiff_t y_stride, kernel::packed_matrix const& w, float const* x, std::ptrdiff_t x_stride, int rows,
@@ -97,13 +101,18 @@ private:
         return w.format == kernel::panel_format::fixed15 ? exact_.kernels().product : kernels_.products[static_cast<int>(w.format)];
     }
     void attend(kernel::attention_call const& c, int first, int count, float* scratch) const {
-        (c.fixed15 ? exact_.kernels().attend : kernels_.attend)(c, first, count, scratch);
+        if (c.fixed15) return exact_.kernels().attend(c, first, count, scratch);
+        kernels_.attend(c, first, count, scratch);
     }
     /// Whether `b` reads what was laid out for `a`.
     static bool share_activations(product const& a, product const& b) {
         return a.x == b.x && a.x_stride == b.x_stride && a.rows == b.rows && a.w->columns == b.w->columns && a.w->format == b.w->format;
     }
+    void attend_ranges(detail::attention_ranges const& ranges, float* scratch, crew& threads) const;
     void multiply_block(std::span<product const> list, int first_row, int rows, float* scratch, crew& threads) const;
+
+    /// Fewer activations to lay out, multiplications or sums to merge one thread has done before others would have come.
+    static constexpr std::ptrdiff_t worth_sharing = 1 << 15;
 
     kernel::table const& kernels_;
     basic_cpu_exact<Lazy> exact_;
@@ -135,7 +144,6 @@ void basic_cpu_backend<Lazy>::multiply_all(std::span<product const> list, float*
 /// Rows [first_row, first_row + rows) of every product, all rows where they are several.
 template <class Lazy>
 void basic_cpu_backend<Lazy>::multiply_block(std::span<product const> list, int first_row, int rows, float* scratch, crew& threads) const {
-    constexpr std::ptrdiff_t alone = 1 << 15;  // activations that one thread lays out, or multiplications, before others would have come
     auto const rows_of = [rows, &list](product const& p) { return share_activations(list[0], p) ? (std::min)(p.rows, rows) : p.rows; };
     int widest = 0, total = 0;
     std::ptrdiff_t multiplications = 0;
@@ -159,7 +167,7 @@ void basic_cpu_backend<Lazy>::multiply_block(std::span<product const> list, int 
                 products_of(*p.w).prepare(to, p.x + first_row * p.x_stride, p.x_stride, rows_of(p), p.w->columns, part, parts);
         });
     };
-    if (threads.size() == 1 || std::ptrdiff_t{rows} * widest < alone)
+    if (threads.size() == 1 || std::ptrdiff_t{rows} * widest < worth_sharing)
         prepare(0, 1);
     else
         threads.each([&](int part) { prepare(part, threads.size()); });
@@ -181,7 +189,7 @@ void basic_cpu_backend<Lazy>::multiply_block(std::span<product const> list, int 
             }
         });
     };
-    if (threads.size() == 1 || multiplications < alone)
+    if (threads.size() == 1 || multiplications < worth_sharing)
         multiply_part(0, 1);
     else
         threads.each([&](int part) { multiply_part(part, threads.size()); });
@@ -190,14 +198,15 @@ void basic_cpu_backend<Lazy>::multiply_block(std::span<product const> list, int 
 // Query heads of one KV head and some rows are an item; threads take one after the other, since a causal item's work grows with its position.
 template <class Lazy>
 void basic_cpu_backend<Lazy>::attend_all(std::span<kernel::attention_call const> calls, float* scratch, crew& threads) const {
-    constexpr std::int64_t alone = 1 << 15;  // multiplications that one thread has done before others would have come
     std::int64_t multiplications = 0;
     for (kernel::attention_call const& c : calls)
         multiplications += 2 * std::int64_t{c.rows} * c.heads * c.head_dim * (c.first_position + c.rows);
-    if (threads.size() == 1 || multiplications < alone) {
+    if (threads.size() == 1 || multiplications < worth_sharing) {
         for (kernel::attention_call const& call : calls) attend(call, 0, kernel::attention_items(call), scratch);
         return;
     }
+    detail::attention_ranges const ranges(calls, threads.size());
+    if (ranges.worth_it()) return attend_ranges(ranges, scratch, threads);
     std::atomic<int> next{0};
     threads.each([&](int part) {
         int item = next.fetch_add(1, std::memory_order_relaxed), before = 0;
@@ -208,6 +217,31 @@ void basic_cpu_backend<Lazy>::attend_all(std::span<kernel::attention_call const>
             before += items;
         }
     });
+}
+
+/// Every thread a range of blocks; then what an item's later ranges have left is merged in order, its rows shared out where that is much.
+template <class Lazy>
+void basic_cpu_backend<Lazy>::attend_ranges(detail::attention_ranges const& ranges, float* scratch, crew& threads) const {
+    std::size_t const own = ranges.scratch_floats(), left = ranges.left_floats();
+    auto const merged_by = [&](int range) { return scratch + static_cast<std::size_t>(range) * own; };
+    threads.each([&](int part) {
+        ranges.each([&](detail::attention_piece const& p) {
+            if (p.range == part) kernels_.attend_blocks(*p.call, p.item, 1, p.begin, p.end, merged_by(part) + (p.begin > 0 ? left : 0));
+        });
+    });
+    auto const merge = [&](int part, int parts) {
+        float* first = nullptr;
+        ranges.each([&](detail::attention_piece const& p) {
+            if (p.begin == 0) first = merged_by(p.range);
+            int const row = p.rows * part / parts, end = p.rows * (part + 1) / parts;
+            if (p.begin > 0 && row < end)
+                kernels_.merge_blocks(*p.call, p.item, row, end - row, p.begin, p.end, first, merged_by(p.range) + left);
+        });
+    };
+    if (ranges.all_left_floats() < worth_sharing)
+        merge(0, 1);
+    else
+        threads.each([&](int part) { merge(part, threads.size()); });
 }
 
 /// The backend of one instruction set. Refuses with `isa_is_known` and `isa_is_supported`.

@@ -39,7 +39,8 @@ struct attention_call {
     /// A cache in bf16, of the same layout and strides in elements; `keys` and `values` are then not looked at.
     std::uint16_t const* narrow_keys = nullptr;
     std::uint16_t const* narrow_values = nullptr;
-    bool fixed15 = false;  ///< scores are exact products of fifteen-bit integers, one exponent for each query row and each key
+    /// Scores are exact products of integer codes, one exponent for each query row and each key: for the kernels of fixed15_table.hpp.
+    bool fixed15 = false;
 };
 
 /// Where the keys and values of one layer of one sequence lie, in the layout of attention_call.
@@ -72,9 +73,35 @@ constexpr int attention_items(attention_call const& c) {
     return c.kv_heads * ((rows + detail::attention_group - 1) / detail::attention_group);
 }
 
+/// An item: query rows of one KV head, its query heads fastest, and the blocks that they see.
+struct attention_item {
+    int kv_head = 0;
+    int first_row = 0, rows = 0;
+    std::int64_t first_block = 0, blocks = 0;
+};
+constexpr attention_item attention_item_of(attention_call const& c, int number) {
+    int const shared = c.heads / c.kv_heads, groups = attention_items(c) / c.kv_heads;
+    attention_item item;
+    item.kv_head = number / groups;
+    item.first_row = number % groups * detail::attention_group;
+    int const left = c.rows * shared - item.first_row;
+    item.rows = left < detail::attention_group ? left : detail::attention_group;
+    std::int64_t const first = c.first_position + item.first_row / shared;
+    std::int64_t const last = c.first_position + (item.first_row + item.rows - 1) / shared;
+    item.first_block = (c.window > 0 && first >= c.window ? first - c.window + 1 : 0) / kv_block;
+    item.blocks = last / kv_block + 1 - item.first_block;
+    return item;
+}
+
 constexpr std::size_t attention_scratch_floats(int head_dim) {
     auto const group = static_cast<std::size_t>(detail::attention_group), width = static_cast<std::size_t>(head_dim);
     return group * width + (group + static_cast<std::size_t>(kv_block)) * (1 + (width + 1) / 2);  // outputs; exponents and codes
+}
+
+/// What blocks leave of so many query rows until they are merged with others: sums of values [row][D], maxima [row] and sums of weights
+/// [row]; whole lines of 64 bytes.
+constexpr std::size_t attention_left_floats(int rows, int head_dim) {
+    return (static_cast<std::size_t>(rows) * (static_cast<std::size_t>(head_dim) + 2) + 15) / 16 * 16;
 }
 
 namespace detail {

@@ -91,8 +91,15 @@ struct table {
     /// out = low + high: two sub-trees of a row-parallel product, the lower rank's first. out may be either.
     void (*add_pair)(float* out, float const* low, float const* high, std::size_t n) = nullptr;
 
-    /// Items [first, first + count) of a call, of attention_items(call); `scratch`: attention_scratch_floats(head_dim).
-    void (*attend)(attention_call const&, int first, int count, float* scratch) = nullptr;
+    /// Of items [first, first + count) of a call, of attention_items(call), the blocks [begin, end). From block 0 on they are merged in `left`,
+    /// and all of them give the item's output. From a later one on, of one item, they are left one after the other.
+    ///
+    ///   left  attention_left_floats(rows of the item, D), from a later block on for each; for whole items attention_scratch_floats(D)
+    void (*attend_blocks)(attention_call const&, int first, int count, std::int64_t begin, std::int64_t end, float* left) = nullptr;
+
+    /// Merges such blocks into `first`, which those before them have left, for rows [row, row + rows) of an item; the last give its output.
+    void (*merge_blocks)(attention_call const&, int item, int row, int rows, std::int64_t begin, std::int64_t end, float* first,
+                         float const* left) = nullptr;
 
     /// y = exp(x). y may be x.
     void (*exp)(float* y, float const* x, std::size_t n) = nullptr;
@@ -106,6 +113,10 @@ struct table {
     void matmul(float* y, std::ptrdiff_t y_stride, packed_matrix const& w, float const* x, std::ptrdiff_t x_stride, int rows,
                 int first_panel, int panel_count, float* scratch) const {
         kernel::matmul(products[static_cast<int>(w.format)], y, y_stride, w, x, x_stride, rows, first_panel, panel_count, scratch);
+    }
+    /// Whole items.  scratch: attention_scratch_floats(D)
+    void attend(attention_call const& call, int first, int count, float* scratch) const {
+        attend_blocks(call, first, count, 0, INT64_MAX, scratch);
     }
     /// A call on one thread, with its own scratch.
     void attention(attention_call const& call) const { attend(call, 0, attention_items(call), call.scratch); }

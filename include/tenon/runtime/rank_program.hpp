@@ -150,6 +150,7 @@ public:
         if (is_follower()) return;
         auto const T = static_cast<std::size_t>(b.rows()), H = static_cast<std::size_t>(config_->hidden);
         std::size_t wide = H, narrow = 0, ffn = 0, kv = 0, attention = 0;
+        calls_.reserve(b.parts.size());
         for (int k = 0; k < config_->kind_count; ++k) {
             block_kind const& kind = config_->kinds[static_cast<std::size_t>(k)];
             grouped_attention const& a = kind.attention;
@@ -157,7 +158,15 @@ public:
             wide = largest(wide, largest(all, static_cast<std::size_t>(width_of(kind))));
             narrow = largest(narrow, static_cast<std::size_t>(heads_of(a) * a.head_dim));
             kv = largest(kv, static_cast<std::size_t>(kv_heads_of(a) * a.head_dim));
-            attention = largest(attention, ops_->attend_all_scratch_floats(a.head_dim, crew_->size()));
+            calls_.clear();
+            for (batch_part const& p : b.parts)  // as far on as the cache goes, so that scratch grows when it does
+                calls_.push_back({.rows = p.rows,
+                                  .heads = heads_of(a),
+                                  .kv_heads = kv_heads_of(a),
+                                  .head_dim = a.head_dim,
+                                  .first_position = p.caches[static_cast<std::size_t>(rank_)].capacity() - p.rows,
+                                  .window = a.window});
+            attention = largest(attention, ops_->attend_all_scratch_floats(calls_, crew_->size()));
             ffn = largest(ffn, static_cast<std::size_t>(own_width(width_of(kind))));
         }
         query_.reserve(T * narrow);
@@ -171,7 +180,6 @@ public:
         }
         if (reduces_exactly()) exact_.reserve(T, H);
         scratch_.reserve(largest(ops_->multiply_all_scratch_floats(b.rows(), static_cast<int>(wide), crew_->size()), attention));
-        calls_.reserve(b.parts.size());
     }
 
     /// Takes the residual stream that the root of the stage before has left.

@@ -7,6 +7,7 @@
 #include <tenon/checkpoint/safetensors.hpp>
 #include <tenon/core/error.hpp>
 #include <tenon/detail/deferred.hpp>
+#include <tenon/detail/sort.hpp>
 
 #include <dirent.h>
 #include <sys/stat.h>
@@ -50,7 +51,7 @@ std::vector<std::string> safetensors_names(std::string const& directory) {
         if (name.size() > ending.size() && name.substr(name.size() - ending.size()) == ending) names.emplace_back(name);
     }
     ::closedir(folder);
-    std::sort(names.begin(), names.end());
+    tenon::v0::detail::sort(names);
     return names;
 }
 
@@ -103,14 +104,14 @@ shard_index read_index(std::string_view text, std::string const& what) {
                                                         "; the name of a file in this folder, without a path, would do");
         result.shards.push_back(file);
     }
-    std::sort(result.shards.begin(), result.shards.end());
+    tenon::v0::detail::sort(result.shards);
     result.shards.erase(std::unique(result.shards.begin(), result.shards.end()), result.shards.end());
     result.tensors.reserve(map->children.size());
     for (json::value const& entry : map->children) {
         auto const at = std::lower_bound(result.shards.begin(), result.shards.end(), entry.text);
         result.tensors.push_back({entry.key, static_cast<std::size_t>(at - result.shards.begin())});
     }
-    std::sort(result.tensors.begin(), result.tensors.end(), [](placement const& a, placement const& b) { return a.name < b.name; });
+    tenon::v0::detail::sort(result.tensors, [](placement const& a, placement const& b) { return a.name < b.name; });
     return result;
 }
 
@@ -221,7 +222,7 @@ private:
                 check_place(index.tensors, t.name, shard);
                 tensors_.push_back(&t);
             }
-        std::sort(tensors_.begin(), tensors_.end(), [](tensor_view const* a, tensor_view const* b) { return a->name < b->name; });
+        tenon::v0::detail::sort(tensors_, [](tensor_view const* a, tensor_view const* b) { return a->name < b->name; });
         tenon::v0::detail::deferred<Lazy, std::vector<std::string>> absent;
         for (detail::placement const& p : index.tensors)
             if (find(p.name) == nullptr) absent.push_back(json::quoted(p.name) + " (" + file_names_[p.shard] + ")");

@@ -6,6 +6,7 @@
 #include <tenon/core/config.hpp>
 #include <tenon/core/error.hpp>
 #include <tenon/detail/deferred.hpp>
+#include <tenon/detail/sort.hpp>
 #include <tenon/graph/lower.hpp>
 
 #include <algorithm>
@@ -268,7 +269,7 @@ inventory_report check_inventory(folder const& files, model_config const& config
         refuse("checkpoint_tensors_are_present",
                std::to_string(missing.size()) + " of " + counted(wanted.size(), "tensor") + " missing: " + detail::first_five(missing) +
                    "; seen: " + counted(files.tensors().size(), "tensor") + " in " + counted(files.files().size(), "file"));
-    std::sort(known.begin(), known.end());
+    tenon::v0::detail::sort(known);
     deferred<Lazy, inventory_report> report;
     constexpr std::string_view legacy = ".rotary_emb.inv_freq";
     for (tensor_view const* const t : files.tensors()) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <tenon/core/error.hpp>
+#include <tenon/detail/sort.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -118,7 +119,7 @@ std::vector<value const*> by_key(value const& object) {
     std::vector<value const*> sorted;
     sorted.reserve(object.children.size());
     for (value const& child : object.children) sorted.push_back(&child);
-    std::sort(sorted.begin(), sorted.end(), [](value const* a, value const* b) {
+    tenon::v0::detail::sort(sorted, [](value const* a, value const* b) {
         int const order = a->key.compare(b->key);
         return order != 0 ? order < 0 : a->offset < b->offset;
     });

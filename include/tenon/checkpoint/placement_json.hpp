@@ -7,6 +7,7 @@
 #include <tenon/core/config.hpp>
 #include <tenon/core/error.hpp>
 #include <tenon/core/law.hpp>
+#include <tenon/detail/sort.hpp>
 #include <tenon/device/concept.hpp>
 #include <tenon/shard/placement_map.hpp>
 
@@ -147,7 +148,7 @@ private:
                        "an entry for each layer once");
             entry = static_cast<int>(i) + 1;
         }
-        std::sort(map_.layers.begin(), map_.layers.end(),
+        tenon::v0::detail::sort(map_.layers,
                   [](layer_placement const& a, layer_placement const& b) { return a.layer < b.layer; });
     }
 

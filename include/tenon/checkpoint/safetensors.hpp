@@ -6,6 +6,7 @@
 #include <tenon/core/dtype.hpp>
 #include <tenon/core/error.hpp>
 #include <tenon/detail/deferred.hpp>
+#include <tenon/detail/sort.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -87,7 +88,7 @@ public:
             else
                 tensors.push_back(read_entry(entry));
         check_layout(tensors);
-        std::sort(tensors.begin(), tensors.end(), [](tensor_view const& a, tensor_view const& b) { return a.name < b.name; });
+        tenon::v0::detail::sort(tensors, [](tensor_view const& a, tensor_view const& b) { return a.name < b.name; });
         return tensors;
     }
 
@@ -212,7 +213,7 @@ private:
             std::size_t const x = begin_of(*a), y = begin_of(*b);
             return x != y ? x < y : a->data.size() != b->data.size() ? a->data.size() < b->data.size() : a->name < b->name;
         };
-        std::sort(order.begin(), order.end(), less);
+        tenon::v0::detail::sort(order, less);
         std::size_t next = 0;
         tensor_view const* previous = nullptr;
         for (tensor_view const* const t : order) {

@@ -5,6 +5,7 @@
 #include <tenon/checkpoint/safetensors.hpp>
 #include <tenon/core/dtype.hpp>
 #include <tenon/core/error.hpp>
+#include <tenon/detail/sort.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -64,7 +65,7 @@ inline std::vector<tensor_view const*> in_name_order(std::span<tensor_view const
                                       "\"__metadata__\" is the format's own key; another tensor name would do");
         order.push_back(&t);
     }
-    std::sort(order.begin(), order.end(), [](tensor_view const* a, tensor_view const* b) { return a->name < b->name; });
+    tenon::v0::detail::sort(order, [](tensor_view const* a, tensor_view const* b) { return a->name < b->name; });
     for (std::size_t i = 1; i < order.size(); ++i)
         if (order[i]->name == order[i - 1]->name)
             tenon::v0::detail::refuse("json_keys_are_unique",

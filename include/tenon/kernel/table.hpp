@@ -4,6 +4,7 @@
 #include <tenon/core/error.hpp>
 #include <tenon/kernel/attention.hpp>
 #include <tenon/kernel/detail/number.hpp>
+#include <tenon/kernel/detail/tiles.hpp>
 #include <tenon/kernel/fixed15.hpp>
 #include <tenon/kernel/isa.hpp>
 #include <tenon/kernel/packed_matrix.hpp>
@@ -20,12 +21,6 @@
 
 namespace tenon::inline v0::kernel {
 
-namespace detail {
-inline constexpr int matmul_panel_group = 4;                    // panels that pass under a block of activations
-inline constexpr int matmul_row_stack_floats = 5 * panel_rows;  // of one row of one panel: five partial sums
-inline constexpr int matmul_stack_floats = 5 * 448;             // of a single row tile: 14 rows x 32 outputs, 6 x 64 or 1 x 128 at most
-}  // namespace detail
-
 /// Rows of one prepared block: packed activations stay in the second and third cache.
 inline constexpr int rows_at_once = 224;
 
@@ -36,8 +31,8 @@ constexpr std::size_t prepared_floats(int rows, int columns) {
 /// Floats of the partial sums that one thread keeps while it multiplies a block.
 constexpr std::size_t stack_floats(int rows) {
     std::size_t const block = static_cast<std::size_t>(rows < rows_at_once ? rows : rows_at_once);
-    std::size_t const stacks = block * detail::matmul_panel_group * detail::matmul_row_stack_floats, single = detail::matmul_stack_floats;
-    return stacks > single ? stacks : single;
+    std::size_t const panels = block * detail::matmul_panel_group * panel_rows, single = detail::matmul_tile_sums;
+    return detail::matmul_slots * (panels > single ? panels : single);
 }
 /// Floats of scratch for a product of `rows` activations with K = `columns`, on one thread.
 constexpr std::size_t matmul_scratch_floats(int rows, int columns) { return prepared_floats(rows, columns) + stack_floats(rows); }
@@ -161,7 +156,7 @@ namespace avx512 {
 /// The table with the instruction for products of bytes where this machine has it.
 template <class = void>
 table const& best() {
-    return multiplies_bytes() ? all<isa::avx512, fast_dot::q8_product>() : all<isa::avx512>();
+    return multiplies_bytes() ? all<isa::avx512, fast_dot::tiled<fast_dot::q8_product>>() : all<isa::avx512>();
 }
 }  // namespace avx512
 namespace avx512_bf16 {
@@ -172,21 +167,25 @@ namespace avx512_bf16 {
 #define TENON_REGISTERS 1
 #include <tenon/kernel/detail/instruction_set.inc>
 
-/// The kernels of avx512, a single row's products over pairs by the instruction for them.
-template <class = void>
+/// The kernels of avx512, products over pairs by the instruction for them: all of them, or a single row's.
+template <bool OfManyRows>
 inline table const& all() {
-    static constexpr product_kernels many{&avx512::prepare_floats<panel_format::bf16_pair>, &avx512::multiply_tiles<avx512::float_product<panel_format::bf16_pair>>};
+    static constexpr product_kernels single{&prepare_pairs<1>, &tiled<pair_product<1>>::multiply};
     static table const t = [] {
         table with = avx512::best<>();
-        with.products[static_cast<int>(panel_format::bf16_pair)] = {
-            [](void* to, float const* x, std::ptrdiff_t x_stride, int rows, int columns, int part, int parts) {
-                (rows == 1 ? prepare_pairs : many.prepare)(to, x, x_stride, rows, columns, part, parts);
-            },
-            [](float* y, std::ptrdiff_t y_stride, packed_matrix const& w, void const* prepared, int rows, int first_panel, int panel_count,
-               float* stack) {
-                (rows == 1 ? multiply_tiles<float_product<panel_format::bf16_pair>> : many.multiply)(y, y_stride, w, prepared, rows, first_panel,
-                                                                                        panel_count, stack);
-            }};
+        product_kernels& pairs = with.products[static_cast<int>(panel_format::bf16_pair)];
+        if constexpr (OfManyRows) {
+            pairs = {&prepare_pairs<matmul_tile_rows>, &tiled<pair_product<matmul_tile_rows>>::multiply};
+        } else {
+            static constexpr product_kernels many{&avx512::prepare_floats<avx512::pair_product>, &avx512::tiled<avx512::pair_product>::multiply};
+            pairs = {[](void* to, float const* x, std::ptrdiff_t x_stride, int rows, int columns, int part, int parts) {
+                         (rows == 1 ? single : many).prepare(to, x, x_stride, rows, columns, part, parts);
+                     },
+                     [](float* y, std::ptrdiff_t y_stride, packed_matrix const& w, void const* prepared, int rows, int first_panel,
+                        int panel_count, float* stack) {
+                         (rows == 1 ? single : many).multiply(y, y_stride, w, prepared, rows, first_panel, panel_count, stack);
+                     }};
+        }
         return with;
     }();
     return t;
@@ -212,7 +211,7 @@ table const& table_of(isa i) {
                                                    std::string(name_of(best_isa())) + " is the best it has");
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDACC__)
     if (i == isa::avx2) return avx2::all<isa::avx2>();
-    if (i == isa::avx512) return has_native_pairs() ? avx512_bf16::all<>() : avx512::best<>();
+    if (i == isa::avx512) return !has_native_pairs() ? avx512::best<>() : native_pairs_are_fast() ? avx512_bf16::all<true>() : avx512_bf16::all<false>();
 #elif defined(__aarch64__) && defined(__GNUC__) && !defined(__CUDACC__)
     if (i == isa::neon) return neon::all<isa::neon>();
 #endif

@@ -7,6 +7,7 @@
 #include <tenon/core/error.hpp>
 #include <tenon/core/explain.hpp>
 #include <tenon/detail/deferred.hpp>
+#include <tenon/detail/sort.hpp>
 #include <tenon/device/backend.hpp>
 #include <tenon/graph/cost.hpp>
 #include <tenon/graph/lower.hpp>
@@ -141,7 +142,7 @@ public:
                 places_.push_back({std::tuple(w.layer, part.what, part.expert), all_.size(), part.first_row});
             all_.push_back({w.name, dtype::f32, w.shape, {}, held_as::f32});
         }
-        std::sort(places_.begin(), places_.end(), [](place const& a, place const& b) { return a.key < b.key; });
+        tenon::v0::detail::sort(places_, [](place const& a, place const& b) { return a.key < b.key; });
     }
 
     void piece(held_piece const& p) override {

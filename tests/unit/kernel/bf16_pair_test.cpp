@@ -22,8 +22,11 @@ std::vector<named_table> every_table() {
     std::vector<named_table> all;
     for (isa i : all_supported()) all.push_back({std::string(name_of(i)), &tenon::kernel::table_of(i)});
 #if defined(__x86_64__)
-    if (tenon::kernel::has_native_pairs())
+    if (tenon::kernel::has_native_pairs()) {
         all.push_back({"avx512 without an instruction for pairs", &tenon::kernel::avx512::all<isa::avx512>()});
+        all.push_back({"the instruction for a single row", &tenon::kernel::avx512_bf16::all<false>()});
+        all.push_back({"the instruction for all rows", &tenon::kernel::avx512_bf16::all<true>()});
+    }
 #endif
     return all;
 }

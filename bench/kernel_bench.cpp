@@ -1,5 +1,6 @@
 // How fast the kernels are, beside what this machine can read and multiply at all. Every case checks its result before it is timed.
 // SPDX-License-Identifier: Apache-2.0
+#include <tenon/kernel/fixed15_table.hpp>
 #include <tenon/kernel/kernels.hpp>
 
 #include <benchmark/benchmark.h>
@@ -134,11 +135,19 @@ struct product_case {
         w.segments = segments_of(columns, 32);
         w.format = f;
         buffer const source(static_cast<std::size_t>(outputs) * static_cast<std::size_t>(columns));
-        pack(store.data(), w, 0, outputs, reinterpret_cast<std::byte const*>(source.data()), std::ptrdiff_t{columns} * 4, tenon::dtype::f32);
+        auto const* const bytes = reinterpret_cast<std::byte const*>(source.data());
+        std::ptrdiff_t const stride = std::ptrdiff_t{columns} * 4;
+        if (f == panel_format::fixed15) {
+            fixed15::pack_exponents(store.data(), outputs, columns, 0, outputs, bytes, stride, tenon::dtype::f32, columns);
+            fixed15::pack_codes(store.data(), outputs, columns, 0, outputs, bytes, stride, tenon::dtype::f32);
+        } else {
+            pack(store.data(), w, 0, outputs, bytes, stride, tenon::dtype::f32);
+        }
         w.data = store.data();
     }
     void run(isa i, int rows) const {
-        table_of(i).matmul(y.data(), w.rows, w, x.data(), w.columns, rows, 0, panels(w.rows), scratch.data());
+        product_kernels const& of = w.format == panel_format::fixed15 ? fixed15::table_of(i).product : table_of(i).products[static_cast<int>(w.format)];
+        matmul(of, y.data(), w.rows, w, x.data(), w.columns, rows, 0, panels(w.rows), scratch.data());
     }
     /// The chains of one output in q8, by the law.  p (S), zeros
     void chains_q8(float const* row, int output, float* p) const {
@@ -156,6 +165,12 @@ struct product_case {
             a = std::fmaf(static_cast<float>(dot), scale, a);
         }
     }
+    /// One output in fixed15, by the law.
+    float exact(float const* row, int output) const {
+        std::vector<std::int16_t> a(static_cast<std::size_t>(w.columns)), b(a);
+        int const e = fixed15::quantize(a.data(), row, w.columns) + fixed15::unpack_row(b.data(), w.data, output, w.columns);
+        return fixed15::finished(fixed15::sum_of_products(a.data(), b.data(), w.columns), e);
+    }
     /// One output per row of every 100th column, by the law.
     bool right(int rows) const {
         for (int m = 0; m < rows; m += 7)
@@ -163,6 +178,11 @@ struct product_case {
                 std::vector<float> row(static_cast<std::size_t>(w.columns));
                 std::vector<std::uint16_t> half(row.size());
                 float p[most_segments]{};
+                if (w.format == panel_format::fixed15) {
+                    float const expected = exact(x.data() + static_cast<std::ptrdiff_t>(m) * w.columns, n);
+                    if (std::memcmp(&expected, y.data() + static_cast<std::ptrdiff_t>(m) * w.rows + n, 4) != 0) return false;
+                    continue;
+                }
                 if (w.format == panel_format::f32)
                     unpack(row.data(), 0, w, n, 1);
                 else if (w.format != panel_format::q8)

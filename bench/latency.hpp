@@ -115,7 +115,7 @@ inline detail::batch one_row() {
 /// The ranks of a plan, loaded, as a runtime has them.
 struct loaded_ranks {
     loaded_ranks(narrow_model const& files, char const* plan_text)
-        : graph(files.config, plan::parse(plan_text)), ranks(graph.view(), &devices::open, {}, testing::fault::none, false) {
+        : graph(files.config, plan::parse(plan_text)), ranks(graph.view(), &devices::open, {}, numeric::canonical_1, testing::fault::none, false) {
         checkpoint::folder const folder(files.path());
         ranks.load(-1, {checkpoint::tensor_source(folder, files.config, {})});
     }

@@ -111,7 +111,7 @@ struct table {
     }
     /// Whole items.  scratch: attention_scratch_floats(D)
     void attend(attention_call const& call, int first, int count, float* scratch) const {
-        attend_blocks(call, first, count, 0, INT64_MAX, scratch);
+        if (count > 0) attend_blocks(call, first, count, 0, INT64_MAX, scratch);
     }
     /// A call on one thread, with its own scratch.
     void attention(attention_call const& call) const { attend(call, 0, attention_items(call), call.scratch); }

@@ -154,6 +154,7 @@ double on_threads(int count, std::function<void(int)> const& work) {
     return seconds() - begin;
 }
 
+/// The middle value; of an even number the upper one.
 double median(std::vector<double> values) {
     auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::nth_element(values.begin(), middle, values.end());
@@ -164,7 +165,8 @@ double median(std::vector<double> values) {
 /// bytes as a decoded token does, since a third cache may hold a good part of them.
 class limits {
 public:
-    limits(int threads, std::int64_t bytes, bool dots) : floats_(static_cast<std::size_t>(bytes / threads) / 4 / block * block), sink_(static_cast<std::size_t>(threads) * 16) {
+    limits(int threads, std::int64_t bytes, bool dots)
+        : floats_(std::max(static_cast<std::size_t>(bytes / threads) / 4 / block * block, block)), sink_(static_cast<std::size_t>(threads) * 16) {
         readers_.push_back({read_portable, {}});
         multipliers_.push_back({multiply_portable, {}});
 #if defined(__x86_64__)
@@ -175,7 +177,7 @@ public:
         if (kernel::supported(kernel::isa::avx512)) {
             readers_.insert(readers_.end(), {{read_avx512<1>, {}}, {read_avx512<2>, {}}, {read_avx512<4>, {}}, {read_avx512<8>, {}}});
             multipliers_.push_back({multiply_avx512, {}});
-            if (dots && __builtin_cpu_supports("avx512vnni") != 0) dots_.push_back({multiply_bytes, {}});
+            if (dots && kernel::multiplies_bytes()) dots_.push_back({multiply_bytes, {}});
         }
 #endif
         for (int i = 0; i < threads; ++i) {

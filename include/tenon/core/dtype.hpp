@@ -37,7 +37,7 @@ constexpr int bytes_of(dtype d) { return dtype_table[static_cast<std::size_t>(d)
 
 /// The format in which a rank keeps its matrices. `stored` keeps what the file has: bf16 as it is, f32 and f16 as f32. `q8` keeps 8-bit
 /// codes, 32 of them along a row under one scale, and multiplies codes: docs/numerics.md. `fixed15` keeps codes of 15 bits under one exponent
-/// for each row: what the profile fixed15_1 holds, which implies it, and no other.
+/// for each row: what the profile fixed15_1 holds, and no other profile; asking for that profile is enough.
 enum class weights : std::uint8_t { stored, f32, bf16, q8, fixed15 };
 
 /// How a rank holds one matrix: elements, blocks of a half-precision scale and 32 codes, or rows of codes and an exponent.

@@ -40,7 +40,7 @@ public:
         count_ = static_cast<int>((std::min)(std::int64_t{threads}, blocks_ / fewest));
     }
 
-    /// Whether threads that take one item after the other may be longer at it than a fair share by an eighth, and there is enough to share.
+    /// Whether there is enough to share, and whole items may take the slowest thread an eighth longer than a fair share.
     bool worth_it() const {
         std::int64_t const rounds = (items_ + threads_ - 1) / threads_;
         std::int64_t const at_most = (std::min)(longest_ * rounds * threads_, blocks_ + longest_ * threads_);

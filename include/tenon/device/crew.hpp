@@ -33,9 +33,11 @@ public:
         else
             run(t);
     }
-    /// Calls `range(begin, end)` for ranges, none of them empty, that cover 0 .. count - 1 in order, on one thread where there are fewer than `worth_it`.
+    /// Calls `range(begin, end)` for ranges, none of them empty, that cover 0 .. count - 1 in order; on the caller's thread alone where there
+    /// are fewer than `worth_it`.
     template <class Range>
     void share(std::ptrdiff_t count, std::ptrdiff_t worth_it, Range range) {
+        if (count <= 0) return;
         std::ptrdiff_t const parts = size();
         if (parts == 1 || count < worth_it) return range(std::ptrdiff_t{0}, count);
         each([&](int p) {

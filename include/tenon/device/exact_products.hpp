@@ -12,16 +12,18 @@
 namespace tenon::inline v0::device {
 
 /// Extents as in `backend`; every matrix is of kernel::panel_format::fixed15. A matrix may hold some of the columns of its rows: sums of all
-/// parts, added in any order, are those of whole rows.
+/// parts, added in any order, are those of whole rows. None allocates, and of those that a step calls none throws.
 class exact_products {
 public:
     /// Writes the exponents of rows [first_row, first_row + rows) from whole rows; before `backend::pack` writes their codes.
     ///
     ///   source  row r at source + r * row_stride_bytes, `whole_columns` elements of `type`; not aligned
+    ///
+    /// Refuses more than 65,536 whole columns (`product_is_exact`).
     virtual void pack_exponents(void* to, kernel::packed_matrix const& shape, int first_row, int rows, std::byte const* source,
                                 std::ptrdiff_t row_stride_bytes, dtype type, int whole_columns) const = 0;
 
-    /// The largest magnitude of each row's part, as kernel::fixed15 compares them. That of a row is the largest of its parts'.
+    /// The largest magnitude of each row's part, as kernel::fixed15 compares them. That of a row is the largest of its parts'.  largest (T), x (T, K)
     virtual void magnitudes(std::uint32_t* largest, float const* x, std::ptrdiff_t x_stride, int columns, int rows) const = 0;
 
     /// s[t][n] = sum over this part's k of the codes of x[t][k] and w[n][k].  s (T, N), x (T, K), magnitudes (T) of whole rows

@@ -114,7 +114,7 @@ public:
         stages_.resize(count);
         for (stage_traits& s : stages_) s.placement = placing::open;
         violation const v = validate(config_, stages_);
-        if (v.which == law::reduce_divides_segments) require_blocks(v.stage, format);
+        if (v.which == law::reduce_divides_segments && format == weights::q8) require_blocks(v.stage, format);
         detail::require(v);
         lower(config_, stages_, *this);
     }

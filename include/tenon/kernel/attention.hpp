@@ -76,8 +76,8 @@ constexpr int attention_items(attention_call const& c) {
 /// An item: query rows of one KV head, its query heads fastest, and the blocks that they see.
 struct attention_item {
     int kv_head = 0;
-    int first_row = 0, rows = 0;
-    std::int64_t first_block = 0, blocks = 0;
+    int first_row = 0, rows = 0;               ///< of T * Q / K, query heads fastest
+    std::int64_t first_block = 0, blocks = 0;  ///< of kv_block positions, absolute
 };
 constexpr attention_item attention_item_of(attention_call const& c, int number) {
     int const shared = c.heads / c.kv_heads, groups = attention_items(c) / c.kv_heads;
@@ -93,9 +93,11 @@ constexpr attention_item attention_item_of(attention_call const& c, int number) 
     return item;
 }
 
+/// Floats of scratch for whole items: outputs [row][D], and for exact scores exponents and codes of a block's keys and of the query rows.
 constexpr std::size_t attention_scratch_floats(int head_dim) {
     auto const group = static_cast<std::size_t>(detail::attention_group), width = static_cast<std::size_t>(head_dim);
-    return group * width + (group + static_cast<std::size_t>(kv_block)) * (1 + (width + 1) / 2);  // outputs; exponents and codes
+    std::size_t const codes = (group + static_cast<std::size_t>(kv_block)) * (1 + (width + 1) / 2);
+    return (group * width + codes + 15) / 16 * 16;  // whole lines, so that the pieces of threads are aligned
 }
 
 /// What blocks leave of so many query rows until they are merged with others: sums of values [row][D], maxima [row] and sums of weights

@@ -55,15 +55,15 @@ constexpr float value_of(std::int16_t code, int e) {
 /// The product of two rows whose codes have the sum of products `s` and whose exponents add up to `e`: one rounding, of the sum.
 constexpr float finished(std::int64_t s, int e) { return flushed(static_cast<float>(s) * power_of_two(e)); }
 
-/// Exponent of K numbers.
-constexpr int row_exponent(float const* x, int columns) {
+/// The largest magnitude of n numbers. Of a row that is cut: the largest of its parts'.
+constexpr std::uint32_t row_magnitude(float const* x, int n) {
     std::uint32_t most = 0;
-    for (int k = 0; k < columns; ++k) most = larger_magnitude(most, x[k]);
-    return exponent_of(most);
+    for (int k = 0; k < n; ++k) most = larger_magnitude(most, x[k]);
+    return most;
 }
 /// Codes of K numbers, and their exponent.
 constexpr int quantize(std::int16_t* codes, float const* x, int columns) {
-    int const e = row_exponent(x, columns);
+    int const e = exponent_of(row_magnitude(x, columns));
     for (int k = 0; k < columns; ++k) codes[k] = code_of(x[k], e);
     return e;
 }

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 namespace tenon::inline v0::kernel::fixed15 {
 
@@ -26,8 +27,10 @@ void with_elements(dtype type, With with) {
         with([](std::byte const* p) { return load_f32(p); });
     else if (type == dtype::bf16)
         with([](std::byte const* p) { return load_bf16(p); });
-    else
+    else if (type == dtype::f16)
         with([](std::byte const* p) { return load_f16(p); });
+    else
+        v0::detail::refuse("weights_are_floats", "codes are made of F32, BF16 or F16, not of " + std::string(name_of(type)));
 }
 }  // namespace detail
 
@@ -86,13 +89,6 @@ inline void pack_codes(void* destination, int rows, int columns, int first_row, 
 constexpr std::size_t row_codes(int columns) { return static_cast<std::size_t>(columns / 2 + 1) * 2; }
 constexpr int exponent_of_row(std::int16_t const* prepared, int row, int columns) {
     return prepared[static_cast<std::size_t>(row) * row_codes(columns) + static_cast<std::size_t>(columns)];
-}
-
-/// The largest magnitude of n numbers. Of a row that is cut: the largest of its parts'.
-constexpr std::uint32_t row_magnitude(float const* x, int n) {
-    std::uint32_t most = 0;
-    for (int k = 0; k < n; ++k) most = larger_magnitude(most, x[k]);
-    return most;
 }
 
 /// Turns a row of whole sums into outputs [first, first + count): the last step of a product whose inputs are cut, once the sums of all ranks

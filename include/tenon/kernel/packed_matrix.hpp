@@ -18,6 +18,8 @@ namespace tenon::inline v0::kernel {
 
 inline constexpr int panel_rows = 32;  ///< outputs of one panel; part of the layout, not of the law
 
+static_assert(fixed15::outputs == panel_rows);
+
 constexpr int panels(int rows) { return (rows + panel_rows - 1) / panel_rows; }
 
 /// f32:  [panel][k][32] floats.
@@ -45,7 +47,7 @@ struct packed_matrix {
     int first_row = 0;           ///< which output of the unsplit matrix row 0 is; panels do not care, tiles that may be cut do
 };
 
-/// Of a format that has elements of a constant size beside each other: all but q8.
+/// Of a format that has elements of a constant size beside each other: all but q8; of fixed15 its codes.
 constexpr std::size_t element_bytes(panel_format f) { return f == panel_format::f32 ? 4 : 2; }
 
 /// Bytes of K inputs of one output, side by side: elements, or q8's blocks (`q8_block_bytes`).
@@ -105,7 +107,7 @@ void pack_rows(void* destination, packed_matrix const& m, int first_row, int row
             int const w1 = words - w0 < pack_words ? words : w0 + pack_words;
             for (int r = r0; r < r1; ++r) {
                 std::uint32_t* to = panel + std::ptrdiff_t{w0} * panel_rows + r % panel_rows;
-                std::byte const* const row = source + (r - first_row) * stride;
+                std::byte const* const row = r < end ? source + (r - first_row) * stride : nullptr;
                 for (int w = w0; w < w1; ++w, to += panel_rows) *to = r < end ? word_of(row, w) : 0U;
             }
         }
@@ -222,6 +224,8 @@ inline void store_row(std::byte* to, panel_format format, std::byte const* from,
 /// there: kernel/fixed15_table.hpp packs them.
 inline void pack(void* destination, packed_matrix const& shape, int first_row, int row_count, std::byte const* source,
                  std::ptrdiff_t row_stride_bytes, dtype type) {
+    if (shape.format == panel_format::fixed15)
+        v0::detail::refuse("weights_are_floats", "codes of fixed15 are packed by kernel/fixed15_table.hpp, exponents of whole rows first");
     bool const wide = shape.format == panel_format::f32, is_float = type == dtype::f32 || type == dtype::bf16 || type == dtype::f16;
     if (shape.format == panel_format::q8 && is_float)
         return detail::pack_q8(static_cast<std::byte*>(destination), shape, first_row, row_count, source, row_stride_bytes, type);

@@ -211,7 +211,10 @@ table const& table_of(isa i) {
                                                    std::string(name_of(best_isa())) + " is the best it has");
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDACC__)
     if (i == isa::avx2) return avx2::all<isa::avx2>();
-    if (i == isa::avx512) return !has_native_pairs() ? avx512::best<>() : native_pairs_are_fast() ? avx512_bf16::all<true>() : avx512_bf16::all<false>();
+    if (i == isa::avx512) {
+        if (!has_native_pairs()) return avx512::best<>();
+        return native_pairs_are_fast() ? avx512_bf16::all<true>() : avx512_bf16::all<false>();
+    }
 #elif defined(__aarch64__) && defined(__GNUC__) && !defined(__CUDACC__)
     if (i == isa::neon) return neon::all<isa::neon>();
 #endif

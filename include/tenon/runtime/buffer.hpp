@@ -80,29 +80,33 @@ private:
 };
 
 /// Pieces that live together, side by side in a few large buffers: matrices of some hundred kilobytes then lie in huge pages too. Buffers
-/// double, so that a small model takes little; what a large one does not use of its last buffer is never touched.
+/// double, so that a small model takes little; what a large one does not use of its last buffer is not
+/// touched, but for a page a thread.
 template <class = void>
 class basic_pool {
 public:
-    /// Zeroed bytes at a multiple of 64, as long as the pool lives. Several threads touch their pages first, each its own: those who meet in a
-    /// page that is not there yet would all clear one, and keep one.
+    /// Zeroed bytes at a multiple of 64, as long as the pool lives. Several threads touch their pages first, each its own: where two meet in a
+    /// page that is not there yet, both clear one and one is thrown away.
     void* take(std::size_t bytes, device::crew& threads) {
         bytes = (bytes + 63) / 64 * 64;
         if (bytes > left_) {
-            next_ = next_ < most ? 2 * next_ : most;
-            left_ = bytes > next_ ? bytes : next_;
-            buffers_.emplace_back(left_);
+            std::size_t const next = next_ < most ? 2 * next_ : most, size = bytes > next ? bytes : next;
+            buffers_.emplace_back(size);  // may refuse: nothing has changed yet
+            next_ = next;
+            left_ = size;
             at_ = touched_ = static_cast<std::byte*>(buffers_.back().data());
         }
-        std::byte* const begin = at_;
+        std::byte *const begin = at_, *const buffer_end = begin + left_;
         at_ += bytes;
-        if (at_ > touched_ && threads.size() > 1) {
-            std::size_t const ahead = large_page * static_cast<std::size_t>(threads.size());  // a page for each, where matrices are small
-            std::size_t const rest = static_cast<std::size_t>(begin + left_ - touched_), needed = static_cast<std::size_t>(at_ - touched_) + ahead;
-            touch(touched_, needed < rest ? needed : rest, threads);
-            touched_ += needed < rest ? needed : rest;
-        }
         left_ -= bytes;
+        if (threads.size() > 1 && at_ > touched_) {
+            if (touched_ < begin) touched_ = begin;  // what was handed out before is somebody's
+            std::size_t const ahead = large_page * static_cast<std::size_t>(threads.size());  // a page for each, where matrices are small
+            auto const rest = static_cast<std::size_t>(buffer_end - touched_), needed = static_cast<std::size_t>(at_ - touched_) + ahead;
+            std::size_t const now = needed < rest ? needed : rest;
+            touch(touched_, now, threads);
+            touched_ += now;
+        }
         return begin;
     }
 
@@ -169,10 +173,10 @@ public:
     void reserve(std::size_t count, arena* shared) {
         if (shared != nullptr) {
             data_ = static_cast<T*>(shared->take(count * sizeof(T)));
-        } else if (count * sizeof(T) > own_.bytes()) {
-            own_ = buffer(count * sizeof(T));
-            data_ = static_cast<T*>(own_.data());
+            return;
         }
+        if (count * sizeof(T) > own_.bytes()) own_ = buffer(count * sizeof(T));
+        data_ = static_cast<T*>(own_.data());
     }
     T* data() noexcept { return data_; }
     T const* data() const noexcept { return data_; }

@@ -84,7 +84,7 @@ public:
           scaling_(scaling),
           weight_format_(format_under(numeric::known(options.profile), options.weights)),
           kv_format_(options.kv),
-          profile_(options.profile),
+          profile_(numeric::known(options.profile)),
           helpers_(kind == runtime_kind::sequential ? 1 : std::thread::hardware_concurrency()),
           report_(checkpoint::check_inventory(*files_, *graph.config, scaling)),
           routing_(options.routing) {
@@ -105,6 +105,7 @@ public:
         require_formats(graph_, source, weight_format_, backend_of, only);
         load_options how = options;
         how.weights = weight_format_;
+        how.profile = profile_;
         if (elsewhere != nullptr) {
             executor_ = elsewhere->start(graph_, *files_, scaling, open, how);
         } else {

@@ -27,11 +27,13 @@ public:
     /// Whether the profile is one of exact products.
     explicit operator bool() const { return ops_ != nullptr; }
 
+    /// Room for what peers read; in `shared` where they are in other processes.
     void publish(std::size_t rows, std::size_t outputs, arena* shared) {
         outputs_ = static_cast<std::ptrdiff_t>(outputs);
         magnitudes_.reserve(rows, shared);
         sums_.reserve(rows * outputs, shared);
     }
+    /// Room for the rest; nothing after it allocates.
     void reserve(std::size_t rows, std::size_t outputs) {
         largest_.resize(rows);
         total_.resize(outputs);
@@ -41,11 +43,12 @@ public:
     void measure(float const* x, int columns, std::ptrdiff_t first, int rows) {
         ops_->magnitudes(magnitudes_.data() + first, x, columns, columns, rows);
     }
+    /// The largest magnitude of every whole row, of what all ranks have measured; of what rank `alone` has, where that is one.
     template <class Peer>
-    void agree(int rows, int ranks, Peer peer) {
+    void agree(int rows, int ranks, int alone, Peer peer) {
         std::fill_n(largest_.begin(), rows, 0U);
         for (int p = 0; p < ranks; ++p)
-            if (basic_exact_join const* const of = peer(p); of != nullptr)
+            if (basic_exact_join const* const of = alone < 0 || p == alone ? peer(p) : nullptr; of != nullptr)
                 for (std::ptrdiff_t t = 0; t < rows; ++t) {
                     std::uint32_t& seen = largest_[static_cast<std::size_t>(t)];
                     seen = (std::max)(seen, of->magnitudes_.data()[t]);
@@ -67,7 +70,9 @@ public:
         ops_->finish(out, total_.data(), w, columns.begin, columns.size(), largest_[static_cast<std::size_t>(row)]);
     }
 
+    /// What `measure` leaves for the peers.
     publication magnitudes(std::int64_t rows) { return {magnitudes_.data(), rows, 1}; }
+    /// What `add_up` leaves: each peer reads its columns, or the root all.
     publication sums(std::int64_t rows, bool by_columns) { return {sums_.data(), rows, outputs_, by_columns, !by_columns, 2}; }
 
 private:

@@ -15,6 +15,7 @@
 #include <tenon/runtime/join_tree.hpp>
 #include <tenon/runtime/rank_weights.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -420,8 +421,7 @@ private:
         basic_expert_program const& table = router();
         expert_census& count = census_of(layer);
         int const slots = table.first_[w.experts.size()];
-        bool const alone = fault_ == testing::fault::own_magnitudes && member_ == ranks_ - 1;
-        exact_.agree(slots, ranks_, [&](int p) { return alone && p != member_ ? nullptr : exact_peers()(p); });
+        exact_.agree(slots, ranks_, fault_ == testing::fault::own_magnitudes && member_ == ranks_ - 1 ? member_ : -1, exact_peers());
         for (int p = 0; p < ranks_; ++p) count_read(count, p, slots);
         for (std::size_t e = 0; e < w.experts.size(); ++e) {
             std::ptrdiff_t const first = table.first_[e], n = table.first_[e + 1] - first;

@@ -5,8 +5,9 @@
 #include <tenon/core/error.hpp>
 #include <tenon/core/profile.hpp>
 #include <tenon/device/backend.hpp>
-#include <tenon/graph/weight_format.hpp>
 #include <tenon/graph/lower.hpp>
+#include <tenon/graph/weight_format.hpp>
+#include <tenon/kernel/fixed15.hpp>
 #include <tenon/kernel/packed_matrix.hpp>
 
 #include <cstddef>
@@ -56,7 +57,8 @@ constexpr kernel::panel_format multiplied_as(numeric_profile const& p, role what
 
 /// Whether a backend has the profile's products.
 inline bool computes(device::backend const& on, numeric_profile const& p) {
-    return p.products == product_rule::chains || (p.products == product_rule::fixed_point ? on.exact() != nullptr : on.holds(kernel::panel_format::bf16_pair));
+    if (p.products == product_rule::fixed_point) return on.exact() != nullptr;
+    return p.products == product_rule::chains || on.holds(kernel::panel_format::bf16_pair);
 }
 
 /// The format in which matrices are held when a loader asks for `asked`: fixed15 and its profile imply each other. Refuses one without the

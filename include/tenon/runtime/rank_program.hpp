@@ -485,7 +485,7 @@ private:
     /// This rank's partial sums, or, of exact products, what its peers must know before it has any.
     void begin_reduction(role what, int layer, float const* x, int width, int rows) {
         if (exact_)
-            exact_.measure(x, width, 0, rows);
+            share_rows(rows, width, [&](std::ptrdiff_t first, int count) { exact_.measure(x + first * width, width, first, count); });
         else
             multiply(partial_.data(), config_->hidden, layer_at(layer).matrix(what), nullptr, x, width, rows);
     }
@@ -493,8 +493,7 @@ private:
         return [this](int p) { return dropped(p) ? nullptr : &peer(p).exact_; };
     }
     void add_up(role what, int layer, float const* x, int rows) {
-        bool const alone = fault_ == testing::fault::own_magnitudes && member_ == ranks_ - 1;
-        exact_.agree(rows, ranks_, [&](int p) { return alone && p != member_ ? nullptr : exact_peers()(p); });
+        exact_.agree(rows, ranks_, fault_ == testing::fault::own_magnitudes && member_ == ranks_ - 1 ? member_ : -1, exact_peers());
         for (int p = 0; p < ranks_; ++p)
             if (p != member_) count_read(std::int64_t{rows} * 4);
         if (idle()) return;

@@ -13,8 +13,8 @@ namespace tenon::inline v0::kernel::detail {
 
 inline constexpr int matmul_panel_group = 4;   // panels that pass under a block of activations
 inline constexpr int matmul_most_rows = 14;    // of a tile
-inline constexpr int matmul_tile_sums = 448;   // the same: 14 rows x 32 outputs, 6 x 64 or 1 x 128
-inline constexpr int matmul_slots = 5;         // waiting sub-trees of four levels, then chains that stopped
+inline constexpr int matmul_tile_sums = 448;   // rows x outputs of a tile at most: 14 x 32, 4 x 64 or 1 x 128
+inline constexpr int matmul_slots = 5;         // of a tile: waiting sub-trees of levels 0 to 3, then chains that stopped
 inline constexpr int matmul_chains = 4;        // the slot of those
 
 /// What one tile computes: chains over inputs [k_begin, k_end), from the sums at `from` to those at `to`.

@@ -13,6 +13,7 @@
 #define MPICH_SKIP_MPICXX 1
 #endif
 #include <mpi.h>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -24,14 +25,26 @@
 
 namespace tenon::inline v0::detail {
 
+/// Calls `part(first, count)` for messages that together are `count` elements, at least one: MPI counts with an int.
+template <class Part>
+void each_message(std::int64_t count, Part part) {
+    constexpr std::int64_t most = std::int64_t{1} << 30;
+    std::int64_t first = 0;
+    do part(first, static_cast<int>((std::min)(count - first, most)));
+    while ((first += most) < count);
+}
 /// Elements of 4 bytes to or from another process.
 inline void start_send(void const* data, std::int64_t count, int to, MPI_Comm group, std::vector<MPI_Request>& open) {
-    open.emplace_back();
-    MPI_Isend(data, static_cast<int>(count), MPI_UINT32_T, to, 0, group, &open.back());
+    each_message(count, [&](std::int64_t first, int elements) {
+        open.emplace_back();
+        MPI_Isend(static_cast<std::uint32_t const*>(data) + first, elements, MPI_UINT32_T, to, 0, group, &open.back());
+    });
 }
 inline void start_receive(void* data, std::int64_t count, int from, MPI_Comm group, std::vector<MPI_Request>& open) {
-    open.emplace_back();
-    MPI_Irecv(data, static_cast<int>(count), MPI_UINT32_T, from, 0, group, &open.back());
+    each_message(count, [&](std::int64_t first, int elements) {
+        open.emplace_back();
+        MPI_Irecv(static_cast<std::uint32_t*>(data) + first, elements, MPI_UINT32_T, from, 0, group, &open.back());
+    });
 }
 inline void finish_all(std::vector<MPI_Request>& open) {
     MPI_Waitall(static_cast<int>(open.size()), open.data(), MPI_STATUSES_IGNORE);

@@ -140,6 +140,20 @@ TEST_CASE("A snapshot is taken up under every plan of the profile, and by no oth
     CHECK(refusal_text([&] { canonical.restore(bytes); }).starts_with("snapshot_profile_is_this_one"));
 }
 
+TEST_CASE("A profile's name may end before the model does") {
+    std::string const folder = data + "llama_mha_f32";
+    auto const load = [&] {
+        std::string const name = "fixed15_1, but not for long";
+        load_options how = exactly();
+        how.profile.name = std::string_view(name).substr(0, 9);
+        return dynamic_causal_lm<>::load(folder, plan::parse("all@0"), runtime::sequential{}, how);
+    };
+    auto m = load(), other = dynamic_causal_lm<>::load(folder, plan::parse("all@0,1"), runtime::sequential{}, exactly());
+    state s = m.make_state();
+    m.step(s, 1);
+    CHECK(other.restore(m.snapshot(s)).length() == 1);
+}
+
 TEST_CASE("The profile is refused by name where it is not computed, before a weight is read") {
     auto const refused = [](load_options const& how, std::string const& text = "all@0") {
         return refusal_text([&] {

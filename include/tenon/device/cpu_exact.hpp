@@ -33,7 +33,8 @@ public:
                 kernels_.prepare_part(to, x + (row + first) * x_stride, x_stride, static_cast<int>(end - first), w.columns,
                                       magnitudes + row + first, 0, 1);
             });
-            threads.share(panels, alone / (std::ptrdiff_t{kernel::panel_rows} * block * w.columns) + 1, [&](std::ptrdiff_t first, std::ptrdiff_t end) {
+            std::ptrdiff_t const of_panel = std::ptrdiff_t{kernel::panel_rows} * block * w.columns;
+            threads.share(panels, alone / of_panel + 1, [&](std::ptrdiff_t first, std::ptrdiff_t end) {
                 kernels_.sums(s + row * N, N, w, scratch, block, static_cast<int>(first), static_cast<int>(end - first));
             });
         }

@@ -23,7 +23,9 @@ public:
     virtual void pack_exponents(void* to, kernel::packed_matrix const& shape, int first_row, int rows, std::byte const* source,
                                 std::ptrdiff_t row_stride_bytes, dtype type, int whole_columns) const = 0;
 
-    /// The largest magnitude of each row's part, as kernel::fixed15 compares them. That of a row is the largest of its parts'.  largest (T), x (T, K)
+    /// The largest magnitude of each row's part, as kernel::fixed15 compares them. That of a row is the largest of its parts'.
+    ///
+    ///   largest  (T)   x  (T, K)
     virtual void magnitudes(std::uint32_t* largest, float const* x, std::ptrdiff_t x_stride, int columns, int rows) const = 0;
 
     /// s[t][n] = sum over this part's k of the codes of x[t][k] and w[n][k].  s (T, N), x (T, K), magnitudes (T) of whole rows

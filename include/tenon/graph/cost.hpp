@@ -106,8 +106,8 @@ public:
         return effective(*graph_.config, next, next.ranks()).tensor ? next.ranks() : 1;
     }
     constexpr std::int64_t seam_bytes_per_token(int s) const { return seam_messages_per_token(s) * 4 * graph_.config->hidden; }
-    /// What one token moves inside stage `s`, between its ranks, over all of its joins, in float32. Under fixed15_1 a `reduce` join moves sums of
-    /// eight bytes, and the largest magnitude of each rank's inputs, instead.
+    /// What one token moves inside stage `s`, between its ranks, over all of its joins, in float32. Under fixed15_1 a `reduce` join moves sums
+    /// of eight bytes, and the largest magnitude of each rank's inputs, instead.
     constexpr std::int64_t join_messages_per_token(int s) const { return over_joins(s, figure::messages); }
     constexpr std::int64_t join_bytes_per_token(int s) const { return 4 * over_joins(s, figure::elements); }
     /// Joins that stage `s` makes for one batch.

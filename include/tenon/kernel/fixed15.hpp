@@ -80,7 +80,9 @@ constexpr std::int64_t sum_of_products(std::int16_t const* a, std::int16_t const
 inline constexpr int outputs = 32;  ///< of a panel
 
 constexpr std::size_t panel_bytes(int columns) { return outputs * 4 + static_cast<std::size_t>((columns + 1) / 2) * outputs * 4; }
-constexpr std::size_t packed_bytes(int rows, int columns) { return static_cast<std::size_t>((rows + outputs - 1) / outputs) * panel_bytes(columns); }
+constexpr std::size_t packed_bytes(int rows, int columns) {
+    return static_cast<std::size_t>((rows + outputs - 1) / outputs) * panel_bytes(columns);
+}
 
 /// Refuses a contraction whose partial sums may not fit.
 inline void require_exact(int columns) {

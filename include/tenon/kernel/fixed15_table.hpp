@@ -65,7 +65,9 @@ inline void pack_codes(void* destination, int rows, int columns, int first_row, 
     auto const word_of = [columns](int r, int k) { return code_index(r, k, columns) / 2; };
     detail::with_elements(type, [&](auto load) {
         std::ptrdiff_t const size = bytes_of(type);
-        auto const code = [&](std::byte const* row, int k, float scale) { return static_cast<std::uint16_t>(scaled_code(load(row + k * size), scale)); };
+        auto const code = [&](std::byte const* row, int k, float scale) {
+            return static_cast<std::uint16_t>(scaled_code(load(row + k * size), scale));
+        };
         for (int r0 = first_row; r0 < end; r0 = (r0 / outputs + 1) * outputs)
             for (int k0 = 0; k0 < columns; k0 += at_once)
                 for (int r = r0; r < end && r < (r0 / outputs + 1) * outputs; ++r) {

@@ -87,6 +87,8 @@ T read_as(std::byte const* p) {
     return value;
 }
 
+inline std::uint32_t word_at(std::byte const* row, int i) { return read_as<std::uint32_t>(row + 4 * std::ptrdiff_t{i}); }
+
 inline constexpr int pack_words = 32;  // of a row at a time, so that the part of the panel being written stays in the first cache
 
 /// Words of one output of a panel: an f32 each, or two of 16 bits.
@@ -148,7 +150,8 @@ inline void put_q8(std::byte* to, packed_matrix const& m, int row, int b, std::u
 }
 
 // Blocks of 32 rows one after the other: what is being written is one block of a panel.
-inline void pack_q8(std::byte* to, packed_matrix const& m, int first_row, int row_count, std::byte const* source, std::ptrdiff_t stride, dtype type) {
+inline void pack_q8(std::byte* to, packed_matrix const& m, int first_row, int row_count, std::byte const* source, std::ptrdiff_t stride,
+                    dtype type) {
     std::int8_t codes[q8_block] = {};
     for (int r0 = 0; r0 < row_count;) {
         int const in_panel = panel_rows - (first_row + r0) % panel_rows, r1 = row_count - r0 < in_panel ? row_count : r0 + in_panel;
@@ -230,14 +233,17 @@ inline void pack(void* destination, packed_matrix const& shape, int first_row, i
     if (shape.format == panel_format::q8 && is_float)
         return detail::pack_q8(static_cast<std::byte*>(destination), shape, first_row, row_count, source, row_stride_bytes, type);
     auto const words = [&](auto word_of) { detail::pack_rows(destination, shape, first_row, row_count, source, row_stride_bytes, word_of); };
-    auto const halves = [&](auto element_of) { detail::pack_halves(destination, shape, first_row, row_count, source, row_stride_bytes, element_of); };
+    auto const halves = [&](auto element_of) {
+        detail::pack_halves(destination, shape, first_row, row_count, source, row_stride_bytes, element_of);
+    };
     auto const bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
-    if (type == dtype::f32 && wide) return words([](std::byte const* row, int k) { return detail::read_as<std::uint32_t>(row + 4 * std::ptrdiff_t{k}); });
-    if (type == dtype::bf16 && wide) return words([](std::byte const* row, int k) { return std::uint32_t{v0::detail::load_16(row + 2 * std::ptrdiff_t{k})} << 16U; });
+    if (type == dtype::f32 && wide) return words([](std::byte const* row, int k) { return detail::word_at(row, k); });
+    if (type == dtype::bf16 && wide)
+        return words([](std::byte const* row, int k) { return std::uint32_t{v0::detail::load_16(row + 2 * std::ptrdiff_t{k})} << 16U; });
     if (type == dtype::f16 && wide) return words([&](std::byte const* row, int k) { return bits(load_f16(row + 2 * std::ptrdiff_t{k})); });
     if (type == dtype::f32) return halves([](std::byte const* row, int k) { return narrow_bf16(load_f32(row + 4 * std::ptrdiff_t{k})); });
     if (type == dtype::bf16 && shape.columns % 2 == 0)
-        return words([](std::byte const* row, int w) { return detail::read_as<std::uint32_t>(row + 4 * std::ptrdiff_t{w}); });
+        return words([](std::byte const* row, int w) { return detail::word_at(row, w); });
     if (type == dtype::bf16) return halves([](std::byte const* row, int k) { return v0::detail::load_16(row + 2 * std::ptrdiff_t{k}); });
     if (type == dtype::f16) return halves([](std::byte const* row, int k) { return narrow_bf16(load_f16(row + 2 * std::ptrdiff_t{k})); });
     v0::detail::refuse("weights_are_floats", std::string("a matrix is packed from F32, BF16 or F16, not from ") + std::string(name_of(type)));

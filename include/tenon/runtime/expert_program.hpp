@@ -426,7 +426,8 @@ private:
         for (std::size_t e = 0; e < w.experts.size(); ++e) {
             std::ptrdiff_t const first = table.first_[e], n = table.first_[e + 1] - first;
             if (n == 0 || idle()) continue;
-            exact_.add_up(w.experts[e].down, gate_.data() + first * w.experts[e].down.columns, first, static_cast<int>(n), scratch_.data(), *crew_);
+            kernel::packed_matrix const& down = w.experts[e].down;
+            exact_.add_up(down, gate_.data() + first * down.columns, first, static_cast<int>(n), scratch_.data(), *crew_);
             ++counts_->products;
         }
     }

@@ -39,7 +39,8 @@ public:
 
     /// Builds every rank and loads none. `open` gives the backends of the graph's devices. With `only` the machine has that stage alone:
     /// stages and ranks count from it, and what it takes over a batch hands to it.
-    basic_machine(graph_view graph, opener open, std::string_view isa, numeric_profile const& profile, testing::fault fault, bool traces, int only = -1)
+    basic_machine(graph_view graph, opener open, std::string_view isa, numeric_profile const& profile, testing::fault fault, bool traces,
+                  int only = -1)
         : graph_(graph),
           first_(only < 0 ? 0 : static_cast<std::size_t>(only)),
           here_(only < 0 ? graph.stages : graph.stages.subspan(first_, 1)) {

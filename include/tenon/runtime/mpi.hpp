@@ -110,7 +110,10 @@ template <class Lazy>
 class basic_message_executor final : public basic_executor<Lazy> {
 public:
     basic_message_executor(graph_view graph, rank_starter::opener open, load_options const& options, std::shared_ptr<process_group const> group)
-        : group_(std::move(group)), machine_(graph, open, options.isa, options.profile, options.fault, options.routing != nullptr), angles_(*graph.config), traces_(options.routing != nullptr) {
+        : group_(std::move(group)),
+          machine_(graph, open, options.isa, options.profile, options.fault, options.routing != nullptr),
+          angles_(*graph.config),
+          traces_(options.routing != nullptr) {
         machine_.keep_kv_in(options.kv);
         machine_.employ(options.threads, options.pin_threads, false, group_->own());
     }
@@ -335,8 +338,9 @@ struct mpi {
             detail::spell_plan(graph.stages, graph.stages[0].devices[0].kind, plan);
             for (stage_traits const& s : graph.stages)
                 for (int const owner : s.owners) plan.text += " " + std::to_string(owner);
-            return detail::build_identity{}.show() + ", config " + checkpoint::sha256_of(files.config_text()).substr(0, 16) + ", checkpoint " + detail::digest_of(files).substr(0, 16) + ", weights " +
-                   std::string(name_of(options.weights)) + ", keys and values " + std::string(name_of(options.kv)) + ", numeric profile " + std::string(options.profile.name) + ", plan " + plan.text;
+            return detail::build_identity{}.show() + ", config " + checkpoint::sha256_of(files.config_text()).substr(0, 16) + ", checkpoint " +
+                   detail::digest_of(files).substr(0, 16) + ", weights " + std::string(name_of(options.weights)) + ", keys and values " +
+                   std::string(name_of(options.kv)) + ", numeric profile " + std::string(options.profile.name) + ", plan " + plan.text;
         }
 
         std::shared_ptr<detail::process_group> group_;

@@ -99,13 +99,14 @@ void require_profile(graph_view graph, numeric_profile const& p, weights format,
         each_layer_of(t, graph.stages[static_cast<std::size_t>(t.stage)], *graph.config, [&](int layer) {
             if (exact)
                 refuse("product_is_exact", std::string(p.name) + " adds up the products of " + std::to_string(kernel::fixed15::most_columns) +
-                                               " inputs exactly, and " + spelled(t, layer, 0) + " has " + std::to_string(t.columns) + "; canonical_1 would do");
+                                               " inputs exactly, and " + spelled(t, layer, 0) + " has " + std::to_string(t.columns) +
+                                               "; canonical_1 would do");
             for (int e = 0; e < t.experts; ++e) {
                 held_as const as = held_format(t, format, stored(t, layer, e), tied);
                 if (as == held_as::bf16) continue;
                 refuse("profile_takes_format",
-                       std::string(p.name) + " multiplies weights in bf16, and " + spelled(t, layer, e) + " would be held in " + std::string(name_of(as)) + "; " +
-                           (takes_weight_format(t.what, tied) ? "weights::bf16" : "a checkpoint in bf16") + " would do, or canonical_1");
+                       std::string(p.name) + " multiplies weights in bf16, and " + spelled(t, layer, e) + " would be held in " +
+                           std::string(name_of(as)) + "; " + (takes_weight_format(t.what, tied) ? "weights::bf16" : "a checkpoint in bf16") + " would do, or canonical_1");
             }
         });
     }

@@ -165,7 +165,8 @@ private:
                                 }
                                 bool const exact = h.format == held_as::fixed15;
                                 if (exact) backend_->exact()->pack_exponents(to, m, row, some, part, stride, type, t.columns);
-                                backend_->pack(to, m, row, some, exact ? part + std::ptrdiff_t{columns.begin} * bytes_of(type) : part, stride, type);
+                                std::byte const* const own = exact ? part + std::ptrdiff_t{columns.begin} * bytes_of(type) : part;
+                                backend_->pack(to, m, row, some, own, stride, type);
                             });
                         });
             m.data = to;
